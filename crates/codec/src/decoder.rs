@@ -1,0 +1,118 @@
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::frame::FixedHeader;
+use crate::{Connect, DecodeError, Packet, PacketType, ProtocolVersion};
+
+/// Cuts packets out of a stream of bytes.
+///
+/// Knows which side it reads for: a packet that the other side never sends is refused at its first byte. A
+/// server's decoder learns the version from CONNECT, which has to come first.
+///
+/// ```
+/// use bytes::BytesMut;
+/// use tenbin_codec::{Decoded, Decoder, Packet};
+///
+/// let mut decoder = Decoder::server(1024);
+/// let mut input = BytesMut::from(&b"\x10\x0D\0\x04MQTT\x05\x02\0\x3C\0\0"[..]);
+/// assert_eq!(decoder.decode(&mut input)?, Decoded::NeedMore(1));
+///
+/// input.extend_from_slice(b"\0\xC0\0"); // the end of CONNECT, and a PINGREQ
+/// assert!(matches!(decoder.decode(&mut input)?, Decoded::Packet(Packet::Connect(_))));
+/// assert!(matches!(decoder.decode(&mut input)?, Decoded::Packet(Packet::PingReq(_))));
+/// assert!(input.is_empty());
+/// # Ok::<(), tenbin_codec::DecodeError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Decoder {
+    role: Role,
+    version: Option<ProtocolVersion>,
+    maximum_packet_size: u32,
+}
+
+/// What a decoder found at the start of its input.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Decoded {
+    /// A whole packet, taken off the input.
+    Packet(Packet),
+    /// No whole packet yet: at least so many more bytes are needed. Nothing was taken.
+    NeedMore(usize),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// Reads what clients send.
+    Server,
+    /// Reads what a server sends.
+    Client,
+}
+
+impl Decoder {
+    /// For a server: CONNECT comes first and tells the version. `maximum_packet_size` is the largest packet
+    /// that is taken, header included, in bytes.
+    pub fn server(maximum_packet_size: u32) -> Self {
+        Self { role: Role::Server, version: None, maximum_packet_size }
+    }
+
+    /// For a client, which has said its version in CONNECT.
+    pub fn client(version: ProtocolVersion, maximum_packet_size: u32) -> Self {
+        Self { role: Role::Client, version: Some(version), maximum_packet_size }
+    }
+
+    /// The version, once it is known: from CONNECT, however illegal the rest of it is.
+    pub fn version(&self) -> Option<ProtocolVersion> {
+        self.version
+    }
+
+    /// Changes the limit, as after CONNECT: until then a server takes little from a stranger.
+    pub fn set_maximum_packet_size(&mut self, bytes: u32) {
+        self.maximum_packet_size = bytes;
+    }
+
+    /// Takes the next packet off the front of `input`. Its strings and payload are slices of the input's
+    /// memory.
+    ///
+    /// # Errors
+    /// Whatever the peer did wrong; the connection cannot go on. Fixed header, direction and size are judged
+    /// before the body has arrived.
+    pub fn decode(&mut self, input: &mut BytesMut) -> Result<Decoded, DecodeError> {
+        let Some(&first) = input.first() else { return Ok(Decoded::NeedMore(2)) };
+        self.check_direction(first)?;
+        let Some(header) = FixedHeader::peek(input, self.maximum_packet_size)? else {
+            return Ok(Decoded::NeedMore(1));
+        };
+        let size = header.len + header.remaining;
+        if input.len() < size {
+            return Ok(Decoded::NeedMore(size - input.len()));
+        }
+        // Only the body is split off, and only where there is one: each part counts references.
+        input.advance(header.len);
+        let body = if header.remaining == 0 { Bytes::new() } else { input.split_to(header.remaining).freeze() };
+        if self.version.is_none() {
+            // Known even if the rest is malformed: the answer has to be in this version.
+            self.version = Connect::peek_version(&body);
+        }
+        Packet::decode(header, body, self.version.unwrap_or(ProtocolVersion::V5)).map(Decoded::Packet)
+    }
+
+    fn check_direction(&self, first: u8) -> Result<(), DecodeError> {
+        let Some(packet_type) = PacketType::from_bits(first >> 4) else {
+            return Err(DecodeError::ReservedPacketType(first >> 4));
+        };
+        let is_v311 = self.version == Some(ProtocolVersion::V311);
+        if self.version.is_none() && packet_type != PacketType::Connect {
+            return Err(DecodeError::ConnectExpected(packet_type)); // [MQTT-3.1.0-1]
+        }
+        if is_v311 && packet_type == PacketType::Auth {
+            return Err(DecodeError::ReservedPacketType(first >> 4)); // 3.1.1 §2.2.1
+        }
+        let wrong = match self.role {
+            Role::Server => packet_type.is_server_only(),
+            // A server of 3.1.1 has no DISCONNECT, it just closes (3.1.1 §3.14).
+            Role::Client => packet_type.is_client_only() || (is_v311 && packet_type == PacketType::Disconnect),
+        };
+        if wrong {
+            return Err(DecodeError::WrongDirection(packet_type));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,182 @@
+use std::fmt;
+
+use crate::{PacketType, PropertyId, ReasonCode};
+
+/// Bytes that are not a legal control packet: always the peer's mistake, always the end of its connection.
+///
+/// "Not all there yet" is no error, see [`crate::Decoded::NeedMore`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// A Variable Byte Integer of more than four bytes, or longer than it needs to be.
+    Varint,
+    /// Packet type 0, or AUTH at 3.1.1.
+    ReservedPacketType(u8),
+    /// The first packet of a connection is no CONNECT.
+    ConnectExpected(PacketType),
+    /// A packet that only the other side sends.
+    WrongDirection(PacketType),
+    /// Flags in the fixed header other than the packet type's own.
+    FixedHeaderFlags(PacketType),
+    /// Larger than the Maximum Packet Size of the receiver; known from the fixed header alone.
+    PacketTooLarge {
+        /// The whole packet, in bytes.
+        size: u32,
+        /// What is allowed, in bytes.
+        maximum: u32,
+    },
+    /// A field runs past the end of the packet, or of the properties.
+    Truncated,
+    /// Bytes after the packet's last field.
+    SurplusBytes,
+    /// A string is not well-formed UTF-8.
+    InvalidUtf8,
+    /// A string holds U+0000.
+    NulCharacter,
+    /// Packet Identifier 0.
+    PacketIdZero,
+    /// QoS 3.
+    QoSReserved,
+    /// DUP on a QoS 0 PUBLISH.
+    DupAtQoS0,
+    /// A Topic Name with `+` or `#`.
+    TopicNameWildcard,
+    /// An empty Topic Name, and no Topic Alias in its place.
+    TopicNameEmpty,
+    /// A Topic Filter that is empty or has a wildcard out of place.
+    TopicFilter,
+    /// A filter that starts with `$share/` and is no shared subscription.
+    SharedFilter,
+    /// A property that is unknown, or has no place in this packet.
+    PropertyNotAllowed(u32),
+    /// A property that stands twice.
+    PropertyTwice(PropertyId),
+    /// A value that the property does not have.
+    PropertyValue(PropertyId),
+    /// Authentication Data without Authentication Method.
+    AuthenticationDataAlone,
+    /// CONNECT's protocol name is not "MQTT".
+    ProtocolName,
+    /// CONNECT asks for a version of the protocol that is not served.
+    ProtocolVersion(u8),
+    /// CONNECT's reserved flag is set.
+    ConnectFlagReserved,
+    /// Will QoS or Will Retain without Will Flag, or Will QoS 3.
+    WillFlags,
+    /// Password without user name at 3.1.1.
+    PasswordWithoutUserName,
+    /// Reserved bits of CONNACK's flags are set.
+    ConnAckFlags,
+    /// Reserved bits in the Subscription Options.
+    SubscriptionOptions,
+    /// Maximum QoS 3 or Retain Handling 3 in the Subscription Options.
+    SubscriptionOptionValue,
+    /// No Local on a shared subscription.
+    NoLocalShared,
+    /// SUBSCRIBE or UNSUBSCRIBE without a Topic Filter.
+    NoTopicFilter,
+    /// A Reason Code that the packet's table does not hold.
+    ReasonCode(u8),
+    /// A PINGREQ with a body at 3.1.1, or whose body is not an extended PINGREQ's.
+    PingBody,
+}
+
+impl DecodeError {
+    /// The Reason Code that tells the peer.
+    pub fn reason(self) -> ReasonCode {
+        match self {
+            Self::PacketTooLarge { .. } => ReasonCode::PacketTooLarge,
+            Self::ProtocolName | Self::ProtocolVersion(_) => ReasonCode::UnsupportedProtocolVersion,
+            Self::ConnectExpected(_)
+            | Self::WrongDirection(_)
+            | Self::PacketIdZero
+            | Self::TopicNameEmpty
+            | Self::PropertyTwice(_)
+            | Self::PropertyValue(_)
+            | Self::AuthenticationDataAlone
+            | Self::SubscriptionOptionValue
+            | Self::NoLocalShared
+            | Self::NoTopicFilter => ReasonCode::ProtocolError,
+            _ => ReasonCode::MalformedPacket,
+        }
+    }
+
+    /// The statement of the standard that was broken: an identifier where it has one, else the section.
+    pub fn rule(self) -> &'static str {
+        match self {
+            Self::Varint => "MQTT-1.5.5-1",
+            Self::ReservedPacketType(_) => "MQTT 5.0 §2.1.2",
+            Self::ConnectExpected(_) => "MQTT-3.1.0-1",
+            Self::WrongDirection(_) => "MQTT 5.0 §2.1.2",
+            Self::FixedHeaderFlags(_) => "MQTT-2.1.3-1",
+            Self::PacketTooLarge { .. } => "MQTT-3.2.2-15",
+            Self::Truncated | Self::SurplusBytes => "MQTT 5.0 §2.1.4",
+            Self::InvalidUtf8 => "MQTT-1.5.4-1",
+            Self::NulCharacter => "MQTT-1.5.4-2",
+            Self::PacketIdZero => "MQTT-2.2.1-3",
+            Self::QoSReserved => "MQTT-3.3.1-4",
+            Self::DupAtQoS0 => "MQTT-3.3.1-2",
+            Self::TopicNameWildcard => "MQTT-3.3.2-2",
+            Self::TopicNameEmpty => "MQTT-4.7.3-1",
+            Self::TopicFilter => "MQTT-4.7.1-1",
+            Self::SharedFilter => "MQTT-4.8.2-1",
+            Self::PropertyNotAllowed(_) | Self::PropertyTwice(_) | Self::PropertyValue(_) => "MQTT 5.0 §2.2.2.2",
+            Self::AuthenticationDataAlone => "MQTT 5.0 §3.1.2.11.10",
+            Self::ProtocolName => "MQTT-3.1.2-1",
+            Self::ProtocolVersion(_) => "MQTT-3.1.2-2",
+            Self::ConnectFlagReserved => "MQTT-3.1.2-3",
+            Self::WillFlags => "MQTT-3.1.2-11",
+            Self::PasswordWithoutUserName => "MQTT 3.1.1 [MQTT-3.1.2-22]",
+            Self::ConnAckFlags => "MQTT-3.2.2-1",
+            Self::SubscriptionOptions => "MQTT-3.8.3-5",
+            Self::SubscriptionOptionValue => "MQTT 5.0 §3.8.3.1",
+            Self::NoLocalShared => "MQTT-3.8.3-4",
+            Self::NoTopicFilter => "MQTT-3.8.3-2",
+            Self::ReasonCode(_) => "MQTT 5.0 §2.4",
+            Self::PingBody => "MQTT 5.0 §3.12, thesis §4.1.1",
+        }
+    }
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Varint => write!(f, "variable byte integer of more bytes than it may take")?,
+            Self::ReservedPacketType(kind) => write!(f, "reserved packet type {kind}")?,
+            Self::ConnectExpected(kind) => write!(f, "first packet is {kind}, not CONNECT")?,
+            Self::WrongDirection(kind) => write!(f, "{kind} is not for this side to send")?,
+            Self::FixedHeaderFlags(kind) => write!(f, "illegal fixed header flags of {kind}")?,
+            Self::PacketTooLarge { size, maximum } => write!(f, "packet of {size} bytes, at most {maximum} allowed")?,
+            Self::Truncated => write!(f, "field runs past the end")?,
+            Self::SurplusBytes => write!(f, "bytes after the last field")?,
+            Self::InvalidUtf8 => write!(f, "string is not well-formed UTF-8")?,
+            Self::NulCharacter => write!(f, "string holds U+0000")?,
+            Self::PacketIdZero => write!(f, "packet identifier 0")?,
+            Self::QoSReserved => write!(f, "QoS 3")?,
+            Self::DupAtQoS0 => write!(f, "DUP at QoS 0")?,
+            Self::TopicNameWildcard => write!(f, "wildcard in a topic name")?,
+            Self::TopicNameEmpty => write!(f, "empty topic name")?,
+            Self::TopicFilter => write!(f, "illegal topic filter")?,
+            Self::SharedFilter => write!(f, "illegal shared subscription filter")?,
+            Self::PropertyNotAllowed(id) => write!(f, "property 0x{id:02X} has no place here")?,
+            Self::PropertyTwice(id) => write!(f, "{id} stands twice")?,
+            Self::PropertyValue(id) => write!(f, "illegal value of {id}")?,
+            Self::AuthenticationDataAlone => write!(f, "authentication data without authentication method")?,
+            Self::ProtocolName => write!(f, "protocol name is not MQTT")?,
+            Self::ProtocolVersion(level) => write!(f, "protocol version {level} is not served")?,
+            Self::ConnectFlagReserved => write!(f, "reserved CONNECT flag is set")?,
+            Self::WillFlags => write!(f, "illegal will flags")?,
+            Self::PasswordWithoutUserName => write!(f, "password without user name")?,
+            Self::ConnAckFlags => write!(f, "reserved CONNACK flags are set")?,
+            Self::SubscriptionOptions => write!(f, "reserved subscription options are set")?,
+            Self::SubscriptionOptionValue => write!(f, "maximum QoS 3 or retain handling 3")?,
+            Self::NoLocalShared => write!(f, "No Local on a shared subscription")?,
+            Self::NoTopicFilter => write!(f, "no topic filter")?,
+            Self::ReasonCode(code) => write!(f, "reason code 0x{code:02X} has no place here")?,
+            Self::PingBody => write!(f, "PINGREQ with a body that is no extended PINGREQ's")?,
+        }
+        write!(f, " [{}]", self.rule())
+    }
+}
+
+impl std::error::Error for DecodeError {}

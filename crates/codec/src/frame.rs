@@ -1,0 +1,171 @@
+//! The fixed header, which says what a packet is and how long, before any of it is buffered.
+//!
+//! ```text
+//!   bit     7  6  5  4 | 3  2  1  0
+//!   byte 1  packet type | flags          PUBLISH: DUP, QoS (2 bits), RETAIN; else one fixed value
+//!   byte 2… Remaining Length, a Variable Byte Integer of 1 to 4 bytes
+//! ```
+
+use std::fmt;
+
+use crate::varint::peek_varint;
+use crate::{DecodeError, QoS, VARINT_MAX, varint_len};
+
+/// Size of the largest control packet that can be said, fixed header included: 268,435,460 bytes.
+pub const PACKET_SIZE_MAX: u32 = 5 + VARINT_MAX;
+
+/// The 15 control packets (MQTT 5.0 §2.1.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+#[allow(missing_docs, reason = "the standard's own names")]
+pub enum PacketType {
+    Connect = 1,
+    ConnAck = 2,
+    Publish = 3,
+    PubAck = 4,
+    PubRec = 5,
+    PubRel = 6,
+    PubComp = 7,
+    Subscribe = 8,
+    SubAck = 9,
+    Unsubscribe = 10,
+    UnsubAck = 11,
+    PingReq = 12,
+    PingResp = 13,
+    Disconnect = 14,
+    Auth = 15,
+}
+
+impl PacketType {
+    /// From the upper four bits of the first byte; `None` for the reserved 0.
+    pub fn from_bits(bits: u8) -> Option<Self> {
+        Some(match bits {
+            1 => Self::Connect,
+            2 => Self::ConnAck,
+            3 => Self::Publish,
+            4 => Self::PubAck,
+            5 => Self::PubRec,
+            6 => Self::PubRel,
+            7 => Self::PubComp,
+            8 => Self::Subscribe,
+            9 => Self::SubAck,
+            10 => Self::Unsubscribe,
+            11 => Self::UnsubAck,
+            12 => Self::PingReq,
+            13 => Self::PingResp,
+            14 => Self::Disconnect,
+            15 => Self::Auth,
+            _ => return None,
+        })
+    }
+
+    /// The first byte of such a packet; PUBLISH adds its flags.
+    pub(crate) fn first_byte(self) -> u8 {
+        let flags = match self {
+            Self::PubRel | Self::Subscribe | Self::Unsubscribe => 0b0010,
+            _ => 0,
+        };
+        (self as u8) << 4 | flags
+    }
+
+    /// Only a Server sends it.
+    pub(crate) fn is_server_only(self) -> bool {
+        matches!(self, Self::ConnAck | Self::SubAck | Self::UnsubAck | Self::PingResp)
+    }
+
+    /// Only a Client sends it.
+    pub(crate) fn is_client_only(self) -> bool {
+        matches!(self, Self::Connect | Self::Subscribe | Self::Unsubscribe | Self::PingReq)
+    }
+}
+
+impl fmt::Display for PacketType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connect => "CONNECT",
+            Self::ConnAck => "CONNACK",
+            Self::Publish => "PUBLISH",
+            Self::PubAck => "PUBACK",
+            Self::PubRec => "PUBREC",
+            Self::PubRel => "PUBREL",
+            Self::PubComp => "PUBCOMP",
+            Self::Subscribe => "SUBSCRIBE",
+            Self::SubAck => "SUBACK",
+            Self::Unsubscribe => "UNSUBSCRIBE",
+            Self::UnsubAck => "UNSUBACK",
+            Self::PingReq => "PINGREQ",
+            Self::PingResp => "PINGRESP",
+            Self::Disconnect => "DISCONNECT",
+            Self::Auth => "AUTH",
+        })
+    }
+}
+
+/// A fixed header that is all there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FixedHeader {
+    pub(crate) packet_type: PacketType,
+    pub(crate) flags: u8,
+    /// Bytes of the header itself, 2 to 5.
+    pub(crate) len: usize,
+    /// Bytes that follow the header.
+    pub(crate) remaining: usize,
+}
+
+impl FixedHeader {
+    /// Packet type and flags, as soon as the first byte is there.
+    ///
+    /// # Errors
+    /// Packet type 0, flags other than the type's own `[MQTT-2.1.3-1]`, or a PUBLISH with QoS 3 or with DUP at
+    /// QoS 0.
+    pub(crate) fn first_byte(byte: u8) -> Result<(PacketType, u8), DecodeError> {
+        let packet_type = PacketType::from_bits(byte >> 4).ok_or(DecodeError::ReservedPacketType(byte >> 4))?;
+        let flags = byte & 0x0F;
+        if packet_type == PacketType::Publish {
+            let qos = QoS::from_bits(flags >> 1 & 3).ok_or(DecodeError::QoSReserved)?; // [MQTT-3.3.1-4]
+            if flags & 0b1000 != 0 && qos == QoS::AtMostOnce {
+                return Err(DecodeError::DupAtQoS0); // [MQTT-3.3.1-2]
+            }
+        } else if byte != packet_type.first_byte() {
+            return Err(DecodeError::FixedHeaderFlags(packet_type));
+        }
+        Ok((packet_type, flags))
+    }
+
+    /// The header at the start of `bytes`; `None` when it goes on past the end.
+    pub(crate) fn peek(bytes: &[u8], maximum_packet_size: u32) -> Result<Option<Self>, DecodeError> {
+        let Some((&first, rest)) = bytes.split_first() else { return Ok(None) };
+        let (packet_type, flags) = Self::first_byte(first)?;
+        let Some((remaining, width)) = peek_varint(rest)? else { return Ok(None) };
+        let size = remaining + 1 + varint_len(remaining) as u32;
+        if size > maximum_packet_size {
+            return Err(DecodeError::PacketTooLarge { size, maximum: maximum_packet_size });
+        }
+        Ok(Some(Self { packet_type, flags, len: 1 + width, remaining: remaining as usize }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mqtt_2_1_3_1_flags_other_than_the_types_own_are_malformed() {
+        for byte in 0..=u8::MAX {
+            let legal = match byte >> 4 {
+                0 => false,
+                3 => (byte & 0b0110 != 0b0110) && (byte & 0b1110 != 0b1000),
+                6 | 8 | 10 => byte & 0x0F == 2,
+                _ => byte & 0x0F == 0,
+            };
+            assert_eq!(FixedHeader::first_byte(byte).is_ok(), legal, "{byte:#04x}");
+        }
+    }
+
+    #[test]
+    fn the_maximum_packet_size_counts_the_whole_packet() {
+        assert!(FixedHeader::peek(&[0x30, 8], 10).is_ok());
+        assert_eq!(FixedHeader::peek(&[0x30, 9], 10), Err(DecodeError::PacketTooLarge { size: 11, maximum: 10 }));
+        assert_eq!(FixedHeader::peek(&[0x30, 0x80], 10), Ok(None));
+    }
+}

@@ -1,0 +1,52 @@
+//! Bytes to MQTT control packets and back: MQTT 5.0, MQTT 3.1.1, and the extended PINGREQ.
+//!
+//! Pure: no I/O, no clock, one dependency (`bytes`). Decoding copies nothing: topics, payloads, strings and
+//! binary data are slices of the input buffer. Encoding writes into a [`WriteBuffer`], which copies what is
+//! small and shares what is large.
+//!
+//! ```
+//! use bytes::BytesMut;
+//! use tenbin_codec::{Decoded, Decoder, Packet, ProtocolVersion, WriteBuffer};
+//!
+//! let mut out = WriteBuffer::new();
+//! Packet::PingResp.encode(ProtocolVersion::V5, &mut out);
+//! let mut input = BytesMut::from(&out.to_bytes()[..]);
+//!
+//! let mut decoder = Decoder::client(ProtocolVersion::V5, 1024);
+//! assert!(matches!(decoder.decode(&mut input), Ok(Decoded::Packet(Packet::PingResp))));
+//! assert!(matches!(decoder.decode(&mut input), Ok(Decoded::NeedMore(2))));
+//! ```
+#![forbid(unsafe_code)]
+
+mod decoder;
+mod error;
+mod frame;
+pub mod packet;
+mod packet_id;
+mod property;
+mod qos;
+mod reader;
+mod reason;
+mod text;
+mod topic;
+mod varint;
+mod version;
+mod write_buffer;
+
+pub use decoder::{Decoded, Decoder};
+pub use error::DecodeError;
+pub use frame::{PACKET_SIZE_MAX, PacketType};
+pub use packet::{
+    Ack, AckProperties, Auth, AuthProperties, ConnAck, ConnAckProperties, Connect, ConnectProperties, Disconnect,
+    DisconnectProperties, MessageProperties, Packet, PingBody, PingReq, Publish, PublishHeader, PublishTemplate,
+    RetainHandling, SubAck, Subscribe, Subscription, SubscriptionOptions, UnsubAck, Unsubscribe, Will,
+};
+pub use packet_id::PacketId;
+pub use property::{PropertyId, UserProperty};
+pub use qos::QoS;
+pub use reason::ReasonCode;
+pub use text::{Text, TextError};
+pub use topic::{ShareName, SharedFilter, TopicError, TopicFilter, TopicName};
+pub use varint::{VARINT_MAX, varint_len};
+pub use version::ProtocolVersion;
+pub use write_buffer::WriteBuffer;

@@ -1,0 +1,140 @@
+//! The 15 control packets.
+
+mod ack;
+mod auth;
+mod connack;
+mod connect;
+mod disconnect;
+mod ping;
+mod publish;
+mod publish_template;
+mod suback;
+mod subscribe;
+mod unsubscribe;
+mod will;
+
+pub use ack::{Ack, AckProperties};
+pub use auth::{Auth, AuthProperties};
+pub use connack::{ConnAck, ConnAckProperties};
+pub use connect::{Connect, ConnectProperties};
+pub use disconnect::{Disconnect, DisconnectProperties};
+pub use ping::{PingBody, PingReq};
+pub use publish::{MessageProperties, Publish};
+pub use publish_template::{PublishHeader, PublishTemplate};
+pub use suback::{SubAck, UnsubAck};
+pub use subscribe::{RetainHandling, Subscribe, Subscription, SubscriptionOptions};
+pub use unsubscribe::Unsubscribe;
+pub use will::Will;
+
+use bytes::Bytes;
+
+use crate::frame::FixedHeader;
+use crate::reader::Reader;
+use crate::varint::put_counted;
+use crate::{DecodeError, PacketType, ProtocolVersion, WriteBuffer};
+
+/// A control packet. The same type serves both directions and both versions; what MQTT 3.1.1 does not have
+/// (properties, most Reason Codes) is empty there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the standard's own names")]
+pub enum Packet {
+    Connect(Box<Connect>),
+    ConnAck(Box<ConnAck>),
+    Publish(Publish),
+    PubAck(Ack),
+    PubRec(Ack),
+    PubRel(Ack),
+    PubComp(Ack),
+    Subscribe(Subscribe),
+    SubAck(SubAck),
+    Unsubscribe(Unsubscribe),
+    UnsubAck(UnsubAck),
+    PingReq(PingReq),
+    PingResp,
+    Disconnect(Disconnect),
+    Auth(Box<Auth>),
+}
+
+impl Packet {
+    /// Which of the 15 it is.
+    pub fn packet_type(&self) -> PacketType {
+        match self {
+            Self::Connect(_) => PacketType::Connect,
+            Self::ConnAck(_) => PacketType::ConnAck,
+            Self::Publish(_) => PacketType::Publish,
+            Self::PubAck(_) => PacketType::PubAck,
+            Self::PubRec(_) => PacketType::PubRec,
+            Self::PubRel(_) => PacketType::PubRel,
+            Self::PubComp(_) => PacketType::PubComp,
+            Self::Subscribe(_) => PacketType::Subscribe,
+            Self::SubAck(_) => PacketType::SubAck,
+            Self::Unsubscribe(_) => PacketType::Unsubscribe,
+            Self::UnsubAck(_) => PacketType::UnsubAck,
+            Self::PingReq(_) => PacketType::PingReq,
+            Self::PingResp => PacketType::PingResp,
+            Self::Disconnect(_) => PacketType::Disconnect,
+            Self::Auth(_) => PacketType::Auth,
+        }
+    }
+
+    /// Appends the packet to `out`.
+    ///
+    /// A CONNACK whose Reason Code has no 3.1.1 return code, and an AUTH at 3.1.1, write nothing: they cannot
+    /// be said in that version. Nor is anything larger than [`crate::PACKET_SIZE_MAX`] written. CONNECT is
+    /// written in its own version.
+    pub fn encode(&self, version: ProtocolVersion, out: &mut WriteBuffer) {
+        match self {
+            Self::Connect(connect) => connect.encode(out),
+            Self::ConnAck(connack) => connack.encode(version, out),
+            Self::Publish(publish) => publish.encode(version, out),
+            Self::PubAck(ack) | Self::PubRec(ack) | Self::PubRel(ack) | Self::PubComp(ack) => {
+                ack.encode(self.packet_type(), version, out);
+            }
+            Self::Subscribe(subscribe) => subscribe.encode(version, out),
+            Self::SubAck(suback) => suback.encode(version, out),
+            Self::Unsubscribe(unsubscribe) => unsubscribe.encode(version, out),
+            Self::UnsubAck(unsuback) => unsuback.encode(version, out),
+            Self::PingReq(ping) => ping.encode(version, out),
+            Self::PingResp => put_packet(out, PacketType::PingResp, |_| {}),
+            Self::Disconnect(disconnect) => disconnect.encode(version, out),
+            Self::Auth(auth) => auth.encode(version, out),
+        }
+    }
+
+    /// Decodes the body that `header` announced.
+    pub(crate) fn decode(header: FixedHeader, body: Bytes, version: ProtocolVersion) -> Result<Self, DecodeError> {
+        let kind = header.packet_type;
+        let body = Reader::new(body);
+        Ok(match kind {
+            PacketType::Connect => Self::Connect(Box::new(Connect::decode(body)?)),
+            PacketType::ConnAck => Self::ConnAck(Box::new(ConnAck::decode(body, version)?)),
+            PacketType::Publish => Self::Publish(Publish::decode(header.flags, body, version)?),
+            PacketType::PubAck => Self::PubAck(Ack::decode(kind, body, version)?),
+            PacketType::PubRec => Self::PubRec(Ack::decode(kind, body, version)?),
+            PacketType::PubRel => Self::PubRel(Ack::decode(kind, body, version)?),
+            PacketType::PubComp => Self::PubComp(Ack::decode(kind, body, version)?),
+            PacketType::Subscribe => Self::Subscribe(Subscribe::decode(body, version)?),
+            PacketType::SubAck => Self::SubAck(SubAck::decode(body, version)?),
+            PacketType::Unsubscribe => Self::Unsubscribe(Unsubscribe::decode(body, version)?),
+            PacketType::UnsubAck => Self::UnsubAck(UnsubAck::decode(body, version)?),
+            PacketType::PingReq => Self::PingReq(PingReq::decode(body, version)?),
+            PacketType::PingResp => {
+                body.finish()?;
+                Self::PingResp
+            }
+            PacketType::Disconnect => Self::Disconnect(Disconnect::decode(body, version)?),
+            PacketType::Auth => Self::Auth(Box::new(Auth::decode(body, version)?)),
+        })
+    }
+}
+
+/// Writes a packet whose size is not known before its body is; nothing when no Remaining Length can say it. For
+/// everything but PUBLISH and plain acknowledgements, which know their size.
+pub(crate) fn put_packet(out: &mut WriteBuffer, packet_type: PacketType, fill: impl FnOnce(&mut Vec<u8>)) {
+    let block = out.block();
+    let start = block.len();
+    block.push(packet_type.first_byte());
+    if !put_counted(block, fill) {
+        block.truncate(start);
+    }
+}

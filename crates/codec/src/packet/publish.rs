@@ -1,0 +1,159 @@
+use std::num::NonZeroU16;
+
+use bytes::Bytes;
+
+use super::publish_template::{PROPERTIES_SIZE, PublishHeader, PublishParts};
+use crate::property::{Property, PropertyReader, PropertyWriter};
+use crate::reader::Reader;
+use crate::{DecodeError, PacketId, PropertyId, ProtocolVersion, QoS, Text, TopicName, UserProperty, WriteBuffer};
+
+/// PUBLISH (MQTT 5.0 §3.3).
+///
+/// ```text
+///   fixed header flags   DUP | QoS (2) | RETAIN
+///   Topic Name | Packet Identifier (QoS 1, 2) | properties (v5) | payload: the rest
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Publish {
+    /// A repeated delivery.
+    pub dup: bool,
+    /// Quality of Service.
+    pub qos: QoS,
+    /// From a client: keep it for the topic. From a server: it comes from the retained messages.
+    pub retain: bool,
+    /// Where to; [`TopicName::ALIASED`] when `topic_alias` alone says it.
+    pub topic: TopicName,
+    /// Present exactly when `qos` is not 0 `[MQTT-2.2.1-2]`.
+    pub packet_id: Option<PacketId>,
+    /// A number that stands for the topic on this connection, in this direction.
+    pub topic_alias: Option<NonZeroU16>,
+    /// Of the matching subscriptions; only from a server.
+    pub subscription_identifiers: Vec<u32>,
+    /// What travels from publisher to subscriber; `None` when there is none, as nearly always.
+    pub properties: Option<Box<MessageProperties>>,
+    /// Any bytes.
+    pub payload: Bytes,
+}
+
+/// The properties that belong to the message and travel on with it (MQTT 5.0 §3.3.2.3).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MessageProperties {
+    /// Whether the payload is UTF-8 text; absent = unspecified bytes.
+    pub payload_format_indicator: Option<bool>,
+    /// Seconds until the message is worthless; absent = never.
+    pub message_expiry_interval: Option<u32>,
+    /// MIME type or the like.
+    pub content_type: Option<Text>,
+    /// Where an answer is wanted: a Topic Name `[MQTT-3.3.2-14]`.
+    pub response_topic: Option<Text>,
+    /// Tells the requester which request an answer belongs to.
+    pub correlation_data: Option<Bytes>,
+    /// The publisher's own, in order `[MQTT-3.3.2-18]`.
+    pub user_properties: Vec<UserProperty>,
+}
+
+impl Publish {
+    /// A QoS 0 message without anything optional.
+    pub fn new(topic: TopicName, payload: Bytes) -> Self {
+        Self {
+            dup: false,
+            qos: QoS::AtMostOnce,
+            retain: false,
+            topic,
+            packet_id: None,
+            topic_alias: None,
+            subscription_identifiers: Vec::new(),
+            properties: None,
+            payload,
+        }
+    }
+
+    pub(super) fn decode(flags: u8, mut body: Reader, version: ProtocolVersion) -> Result<Self, DecodeError> {
+        let (dup, retain) = (flags & 0b1000 != 0, flags & 1 != 0);
+        let qos = QoS::from_bits(flags >> 1 & 3).ok_or(DecodeError::QoSReserved)?; // [MQTT-3.3.1-4]
+        let topic = TopicName::decode(body.text()?, version.is_v5())?; // [MQTT-3.3.2-1], [MQTT-3.3.2-2]
+        let packet_id = if qos.is_acknowledged() { Some(body.packet_id()?) } else { None };
+        let mut topic_alias = None;
+        let mut subscription_identifiers = Vec::new();
+        let mut properties: Option<Box<MessageProperties>> = None;
+        if version.is_v5() {
+            let mut reader = PropertyReader::take(&mut body)?.let_subscription_ids_repeat();
+            while let Some(property) = reader.next()? {
+                match property {
+                    Property::TopicAlias(alias) => topic_alias = Some(alias),
+                    Property::SubscriptionIdentifier(id) => subscription_identifiers.push(id),
+                    property => {
+                        if !properties.get_or_insert_default().take(property)? {
+                            return Err(reader.not_allowed());
+                        }
+                    }
+                }
+            }
+        }
+        if topic.is_empty() && topic_alias.is_none() {
+            return Err(DecodeError::TopicNameEmpty);
+        }
+        let payload = body.rest();
+        Ok(Self { dup, qos, retain, topic, packet_id, topic_alias, subscription_identifiers, properties, payload })
+    }
+
+    pub(super) fn encode(&self, version: ProtocolVersion, out: &mut WriteBuffer) {
+        let mut bytes = Vec::new();
+        if let Some(properties) = self.properties.as_ref().filter(|_| version.is_v5()) {
+            bytes.reserve(PROPERTIES_SIZE);
+            properties.write(&mut PropertyWriter { bytes: &mut bytes }, false);
+        }
+        let parts = PublishParts { topic: self.topic.as_bytes(), properties: &bytes, payload_len: self.payload.len() };
+        let header = PublishHeader {
+            dup: self.dup,
+            qos: self.qos,
+            retain: self.retain,
+            packet_id: self.packet_id,
+            topic_alias: self.topic_alias,
+            topic_is_aliased: false,
+            subscription_identifiers: &self.subscription_identifiers,
+            message_expiry_interval: self.properties.as_ref().and_then(|p| p.message_expiry_interval),
+        };
+        if parts.encode(&header, version, out) {
+            out.put_payload(&self.payload);
+        }
+    }
+}
+
+impl MessageProperties {
+    /// Takes `property`; false for one that is not the message's.
+    pub(super) fn take(&mut self, property: Property) -> Result<bool, DecodeError> {
+        match property {
+            Property::PayloadFormatIndicator(is_text) => self.payload_format_indicator = Some(is_text),
+            Property::MessageExpiryInterval(seconds) => self.message_expiry_interval = Some(seconds),
+            Property::ContentType(text) => self.content_type = Some(text),
+            Property::ResponseTopic(text) => {
+                // [MQTT-3.3.2-14], and as a Topic Name it has at least one character
+                TopicName::check(&text).map_err(|_| DecodeError::PropertyValue(PropertyId::ResponseTopic))?;
+                self.response_topic = Some(text);
+            }
+            Property::CorrelationData(data) => self.correlation_data = Some(data),
+            Property::UserProperty(property) => self.user_properties.push(property),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Writes all of them. Message Expiry counts down on its way and is written apart by a PUBLISH, so it is
+    /// left out unless asked for.
+    pub(super) fn write(&self, writer: &mut PropertyWriter<'_>, with_expiry: bool) {
+        writer.flag(PropertyId::PayloadFormatIndicator, self.payload_format_indicator);
+        if with_expiry {
+            writer.u32(PropertyId::MessageExpiryInterval, self.message_expiry_interval);
+        }
+        writer.text(PropertyId::ContentType, self.content_type.as_ref());
+        writer.text(PropertyId::ResponseTopic, self.response_topic.as_ref());
+        writer.binary(PropertyId::CorrelationData, self.correlation_data.as_ref());
+        writer.user(&self.user_properties);
+    }
+
+    /// `None` for a message without properties, which costs no allocation.
+    pub fn boxed(self) -> Option<Box<Self>> {
+        (self != Self::default()).then(|| Box::new(self))
+    }
+}

@@ -1,0 +1,230 @@
+use std::num::NonZeroU16;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::MessageProperties;
+use crate::frame::PacketType;
+use crate::property::PropertyWriter;
+use crate::varint::write_varint;
+use crate::{PacketId, PropertyId, ProtocolVersion, QoS, TopicName, VARINT_MAX, WriteBuffer, varint_len};
+
+/// A message encoded once for all its receivers, each of which adds its own [`PublishHeader`].
+///
+/// ```text
+///   head      Topic Name length (2) | Topic Name | properties | payload, when it is small
+///   payload   when it is large: the publisher's own slice, shared
+/// ```
+///
+/// The head is carved out of a block that the caller reuses, so that a small message costs no allocation and
+/// does not keep the connection's read buffer alive. Cloning counts references and copies nothing.
+///
+/// ```
+/// use bytes::{Bytes, BytesMut};
+/// use tenbin_codec::{PacketId, ProtocolVersion, PublishHeader, PublishTemplate, QoS, TopicName, WriteBuffer};
+///
+/// let topic = TopicName::try_from("a/b")?;
+/// let template = PublishTemplate::new(&topic, None, &Bytes::from_static(b"hi"), &mut BytesMut::new());
+///
+/// let mut to_first = WriteBuffer::new();
+/// template.encode(&PublishHeader::default(), ProtocolVersion::V311, &mut to_first);
+/// assert_eq!(to_first.to_bytes(), &b"\x30\x07\0\x03a/bhi"[..]);
+///
+/// let mut to_second = WriteBuffer::new();
+/// let header = PublishHeader { qos: QoS::AtLeastOnce, packet_id: PacketId::new(1), ..PublishHeader::default() };
+/// template.encode(&header, ProtocolVersion::V5, &mut to_second);
+/// assert_eq!(to_second.to_bytes(), &b"\x32\x0A\0\x03a/b\0\x01\0hi"[..]);
+/// # Ok::<(), tenbin_codec::TopicError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct PublishTemplate {
+    // INVARIANT: 2 <= topic_end <= properties_end <= head.len() <= u32::MAX
+    head: Bytes,
+    topic_end: u32,
+    properties_end: u32,
+    /// Empty when the payload is in `head`.
+    payload: Bytes,
+}
+
+/// What one receiver's PUBLISH has of its own.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PublishHeader<'a> {
+    /// A repeated delivery to this receiver.
+    pub dup: bool,
+    /// At most the QoS that the receiver was granted.
+    pub qos: QoS,
+    /// RETAIN as this receiver's subscription asks for it.
+    pub retain: bool,
+    /// Present exactly when `qos` is not 0.
+    pub packet_id: Option<PacketId>,
+    /// Topic Alias on the receiver's connection.
+    pub topic_alias: Option<NonZeroU16>,
+    /// The receiver knows the alias already: leave the topic out.
+    pub topic_is_aliased: bool,
+    /// Of the receiver's matching subscriptions.
+    pub subscription_identifiers: &'a [u32],
+    /// Seconds that are left.
+    pub message_expiry_interval: Option<u32>,
+}
+
+impl PublishTemplate {
+    /// Encodes what is common. `block` is scratch memory that grows as needed and is best kept between calls;
+    /// what it holds is thrown away.
+    pub fn new(
+        topic: &TopicName,
+        properties: Option<&MessageProperties>,
+        payload: &Bytes,
+        block: &mut BytesMut,
+    ) -> Self {
+        let topic = topic.as_bytes();
+        let inline = if payload.len() < WriteBuffer::SHARE_FROM { payload.len() } else { 0 };
+        block.clear();
+        // One growth for many messages: the allocator is asked once a block, not once a message.
+        if block.capacity() < topic.len() + inline + 2 {
+            block.reserve(BLOCK_SIZE.max(topic.len() + inline + 2));
+        }
+        block.put_u16(topic.len() as u16);
+        block.put_slice(topic);
+        let topic_end = block.len() as u32;
+        if let Some(properties) = properties {
+            let mut bytes = Vec::with_capacity(PROPERTIES_SIZE);
+            properties.write(&mut PropertyWriter { bytes: &mut bytes }, false);
+            block.put_slice(&bytes);
+        }
+        let properties_end = block.len() as u32;
+        block.put_slice(&payload[..inline]);
+        let payload = if inline == payload.len() { Bytes::new() } else { payload.clone() };
+        Self { head: block.split().freeze(), topic_end, properties_end, payload }
+    }
+
+    /// The topic's bytes.
+    pub fn topic(&self) -> &[u8] {
+        &self.head[2..self.topic_end as usize]
+    }
+
+    /// The payload.
+    pub fn payload(&self) -> &[u8] {
+        if self.payload.is_empty() { &self.head[self.properties_end as usize..] } else { &self.payload }
+    }
+
+    /// Bytes of memory that the message stands for in a queue.
+    pub fn len(&self) -> usize {
+        self.head.len() + self.payload.len()
+    }
+
+    /// Never: a topic has at least one character.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// A copy that keeps no larger buffer alive than it needs, for whoever keeps it long.
+    #[must_use]
+    pub fn detach(&self) -> Self {
+        Self {
+            head: Bytes::copy_from_slice(&self.head),
+            payload: if self.payload.is_empty() { Bytes::new() } else { Bytes::copy_from_slice(&self.payload) },
+            ..*self
+        }
+    }
+
+    /// Size of the whole packet in bytes, to compare with the receiver's Maximum Packet Size.
+    pub fn encoded_len(&self, header: &PublishHeader<'_>, version: ProtocolVersion) -> usize {
+        let remaining = self.parts().remaining(header, version).0;
+        1 + varint_len(remaining as u32) + remaining
+    }
+
+    /// Appends the packet for one receiver; nothing when it would be larger than [`crate::PACKET_SIZE_MAX`].
+    pub fn encode(&self, header: &PublishHeader<'_>, version: ProtocolVersion, out: &mut WriteBuffer) {
+        if !self.parts().encode(header, version, out) {
+            return;
+        }
+        if self.payload.is_empty() {
+            out.block().extend_from_slice(&self.head[self.properties_end as usize..]);
+        } else {
+            out.put_payload(&self.payload);
+        }
+    }
+
+    fn parts(&self) -> PublishParts<'_> {
+        PublishParts {
+            topic: self.topic(),
+            properties: &self.head[self.topic_end as usize..self.properties_end as usize],
+            payload_len: self.payload().len(),
+        }
+    }
+}
+
+/// The parts of a PUBLISH, wherever they lie.
+pub(super) struct PublishParts<'a> {
+    pub(super) topic: &'a [u8],
+    /// Encoded properties without Topic Alias, Subscription Identifiers and Message Expiry.
+    pub(super) properties: &'a [u8],
+    pub(super) payload_len: usize,
+}
+
+impl PublishParts<'_> {
+    /// Remaining Length and Property Length.
+    fn remaining(&self, header: &PublishHeader<'_>, version: ProtocolVersion) -> (usize, usize) {
+        let topic = if header.topic_is_aliased { 0 } else { self.topic.len() };
+        let packet_id = if header.packet_id.is_some() { 2 } else { 0 };
+        let body = 2 + topic + packet_id + self.payload_len;
+        if !version.is_v5() {
+            return (body, 0);
+        }
+        let ids: usize = header.subscription_identifiers.iter().map(|&id| 1 + varint_len(id)).sum();
+        let properties = self.properties.len()
+            + ids
+            + if header.topic_alias.is_some() { 3 } else { 0 }
+            + if header.message_expiry_interval.is_some() { 5 } else { 0 };
+        (body + varint_len(properties as u32) + properties, properties)
+    }
+
+    /// Appends everything up to the payload; false, and nothing, when no Remaining Length can say the size.
+    #[must_use]
+    pub(super) fn encode(&self, header: &PublishHeader<'_>, version: ProtocolVersion, out: &mut WriteBuffer) -> bool {
+        debug_assert_eq!(header.packet_id.is_some(), header.qos.is_acknowledged(), "[MQTT-2.2.1-2]");
+        debug_assert!(version.is_v5() || !header.topic_is_aliased, "3.1.1 has no Topic Alias");
+        let (remaining, properties_len) = self.remaining(header, version);
+        if remaining > VARINT_MAX as usize {
+            return false;
+        }
+        let block = out.block();
+        let inline_payload = if self.payload_len < WriteBuffer::SHARE_FROM { self.payload_len } else { 0 };
+        block.reserve(5 + remaining - self.payload_len + inline_payload);
+        let flags = u8::from(header.dup) << 3 | header.qos.bits() << 1 | u8::from(header.retain);
+        block.push((PacketType::Publish as u8) << 4 | flags);
+        write_varint(block, remaining as u32);
+        if header.topic_is_aliased {
+            block.put_u16(0);
+        } else {
+            block.put_u16(self.topic.len() as u16);
+            block.extend_from_slice(self.topic);
+        }
+        if let Some(packet_id) = header.packet_id {
+            block.put_u16(packet_id.get());
+        }
+        if !version.is_v5() {
+            return true;
+        }
+        write_varint(block, properties_len as u32);
+        if let Some(seconds) = header.message_expiry_interval {
+            block.push(PropertyId::MessageExpiryInterval.value());
+            block.put_u32(seconds);
+        }
+        if let Some(alias) = header.topic_alias {
+            block.push(PropertyId::TopicAlias.value());
+            block.put_u16(alias.get());
+        }
+        for &id in header.subscription_identifiers {
+            block.push(PropertyId::SubscriptionIdentifier.value());
+            write_varint(block, id);
+        }
+        block.extend_from_slice(self.properties);
+        true
+    }
+}
+
+/// Room for a message's properties in bytes: nearly always enough for one allocation.
+pub(super) const PROPERTIES_SIZE: usize = 128;
+
+/// Heads are carved out of blocks of this size, in bytes.
+const BLOCK_SIZE: usize = 16 * 1024;

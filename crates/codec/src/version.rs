@@ -1,0 +1,34 @@
+use std::fmt;
+
+/// The version of the protocol that a Network Connection speaks, known from its CONNECT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ProtocolVersion {
+    /// MQTT 3.1.1, protocol level 4.
+    V311,
+    /// MQTT 5.0, protocol level 5.
+    V5,
+}
+
+impl ProtocolVersion {
+    /// The byte that stands for the version in CONNECT.
+    pub fn level(self) -> u8 {
+        match self {
+            Self::V311 => 4,
+            Self::V5 => 5,
+        }
+    }
+
+    /// Whether this is MQTT 5.0.
+    pub fn is_v5(self) -> bool {
+        self == Self::V5
+    }
+}
+
+impl fmt::Display for ProtocolVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V311 => "3.1.1",
+            Self::V5 => "5.0",
+        })
+    }
+}

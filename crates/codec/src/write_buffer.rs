@@ -1,0 +1,206 @@
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use bytes::{Buf, BufMut, Bytes};
+
+/// Encoded packets on their way to a socket.
+///
+/// What is small is copied into one growing block, so that many packets leave in one write; a payload of
+/// [`WriteBuffer::SHARE_FROM`] bytes or more is shared, not copied, and goes out in the same vectored write.
+/// Reading is [`Buf`]; the block keeps its memory from write to write ([`WriteBuffer::shrink`] gives it back).
+#[derive(Debug, Default)]
+pub struct WriteBuffer {
+    /// Closed blocks and shared payloads, oldest first.
+    chunks: VecDeque<Bytes>,
+    /// The open block, after all `chunks`.
+    block: Vec<u8>,
+    /// Bytes of `block` that have been read.
+    block_read: usize,
+    /// Bytes in `chunks`.
+    chunks_len: usize,
+}
+
+impl WriteBuffer {
+    /// From this size on a payload is shared. Copying a small payload is cheaper than a reference count and a
+    /// slice of its own in the vectored write.
+    pub const SHARE_FROM: usize = 4096;
+
+    /// An empty buffer; allocates at the first write.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bytes that wait.
+    pub fn len(&self) -> usize {
+        self.chunks_len + self.block.len() - self.block_read
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends a payload: copies it when small, shares it when large.
+    pub fn put_payload(&mut self, payload: &Bytes) {
+        if payload.len() < Self::SHARE_FROM {
+            self.block.extend_from_slice(payload);
+            return;
+        }
+        self.close_block();
+        self.chunks_len += payload.len();
+        self.chunks.push_back(payload.clone());
+    }
+
+    /// The open block, to which small things are appended.
+    pub(crate) fn block(&mut self) -> &mut Vec<u8> {
+        &mut self.block
+    }
+
+    /// All that waits as one piece (a copy), leaving the buffer as it is. For tests and cold paths.
+    pub fn to_bytes(&self) -> Bytes {
+        let mut all = Vec::with_capacity(self.len());
+        self.chunks.iter().for_each(|chunk| all.extend_from_slice(chunk));
+        all.extend_from_slice(&self.block[self.block_read..]);
+        all.into()
+    }
+
+    /// Forgets what waits.
+    pub fn clear(&mut self) {
+        self.chunks.clear();
+        self.chunks_len = 0;
+        self.block.clear();
+        self.block_read = 0;
+    }
+
+    /// Gives the memory of an idle buffer back. Does nothing while something waits.
+    pub fn shrink(&mut self) {
+        if self.is_empty() {
+            *self = Self::default();
+        }
+    }
+
+    fn close_block(&mut self) {
+        if self.block.len() > self.block_read {
+            let mut chunk = Bytes::from(std::mem::take(&mut self.block));
+            chunk.advance(self.block_read);
+            self.chunks_len += chunk.len();
+            self.chunks.push_back(chunk);
+        } else {
+            self.block.clear();
+        }
+        self.block_read = 0;
+    }
+}
+
+impl Buf for WriteBuffer {
+    fn remaining(&self) -> usize {
+        self.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        match self.chunks.front() {
+            Some(chunk) => chunk,
+            None => &self.block[self.block_read..],
+        }
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let mut filled = 0;
+        let open = &self.block[self.block_read..];
+        let chunks = self.chunks.iter().map(|chunk| &chunk[..]).chain((!open.is_empty()).then_some(open));
+        for (slice, chunk) in slices.iter_mut().zip(chunks) {
+            *slice = IoSlice::new(chunk);
+            filled += 1;
+        }
+        filled
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        assert!(count <= self.len(), "advanced past the end");
+        while let Some(chunk) = self.chunks.front_mut() {
+            let step = count.min(chunk.len());
+            self.chunks_len -= step;
+            count -= step;
+            if step < chunk.len() {
+                chunk.advance(step);
+                return;
+            }
+            self.chunks.pop_front();
+        }
+        self.block_read += count;
+        if self.block_read == self.block.len() {
+            self.block.clear();
+            self.block_read = 0;
+        } else if self.block_read >= COMPACT_FROM && self.block_read >= self.block.len() / 2 {
+            // A buffer that never runs quite empty would keep all it ever held. Each byte moves at most once
+            // for every byte that was read.
+            self.block.drain(..self.block_read);
+            self.block_read = 0;
+        }
+    }
+}
+
+/// Appends a length-prefixed string or binary. Longer than 65,535 bytes cannot be written and is cut by the
+/// types that come here ([`crate::Text`] checks; binary is checked by `debug_assert`).
+pub(crate) fn put_binary(out: &mut impl BufMut, bytes: &[u8]) {
+    debug_assert!(bytes.len() <= usize::from(u16::MAX), "binary data of more than 65,535 bytes");
+    let len = bytes.len().min(usize::from(u16::MAX));
+    out.put_u16(len as u16);
+    out.put_slice(&bytes[..len]);
+}
+
+/// From this many bytes on, what has been read of the open block is thrown out.
+const COMPACT_FROM: usize = 16 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_and_large_pieces_come_out_in_order_however_they_are_read() {
+        let large = Bytes::from(vec![7u8; WriteBuffer::SHARE_FROM]);
+        let mut out = WriteBuffer::new();
+        out.block().extend_from_slice(b"head");
+        out.put_payload(&large);
+        out.put_payload(&Bytes::from_static(b"tail"));
+        let expected = [b"head", &large[..], b"tail"].concat();
+        assert_eq!(out.to_bytes(), expected);
+
+        let mut read = Vec::new();
+        for step in [1, 3, 2, 4094, 1, 1, 2].into_iter().cycle() {
+            let step = step.min(out.remaining());
+            if step == 0 {
+                break;
+            }
+            let mut part = vec![0; step];
+            out.copy_to_slice(&mut part);
+            read.extend(part);
+        }
+        assert_eq!(read, expected);
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn a_buffer_that_never_runs_empty_does_not_grow() {
+        let mut out = WriteBuffer::new();
+        out.block().extend_from_slice(&[0; 100]);
+        for round in 0..10_000u32 {
+            out.block().extend_from_slice(&[round as u8; 100]);
+            assert_eq!(out.chunk()[0], round.saturating_sub(1) as u8);
+            out.advance(100);
+        }
+        assert_eq!(out.len(), 100);
+        assert!(out.block.capacity() < 4 * COMPACT_FROM, "{}", out.block.capacity());
+    }
+
+    #[test]
+    fn a_large_payload_is_shared_not_copied() {
+        let large = Bytes::from(vec![7u8; WriteBuffer::SHARE_FROM]);
+        let mut out = WriteBuffer::new();
+        out.block().extend_from_slice(b"head");
+        out.put_payload(&large);
+        let mut slices = [IoSlice::new(&[]); 4];
+        assert_eq!(out.chunks_vectored(&mut slices), 2);
+        assert_eq!(slices[1].as_ptr(), large.as_ptr());
+    }
+}

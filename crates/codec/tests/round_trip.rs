@@ -1,0 +1,96 @@
+//! What is encoded comes back, however it arrives. Each of the five properties runs 256 cases unless
+//! `PROPTEST_CASES` says otherwise.
+
+mod generators;
+mod receiver;
+
+use bytes::{Bytes, BytesMut};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use tenbin_codec::{Decoded, Decoder, Packet, ProtocolVersion};
+
+use generators::{packet, sender, version};
+use receiver::{Sender, encode, receiver_of};
+
+proptest! {
+    #[test]
+    fn packets_of_a_v5_client_come_back(packet in packet(Sender::Client, ProtocolVersion::V5)) {
+        check(receiver_of(Sender::Client, ProtocolVersion::V5), ProtocolVersion::V5, &packet)?;
+    }
+
+    #[test]
+    fn packets_of_a_v5_server_come_back(packet in packet(Sender::Server, ProtocolVersion::V5)) {
+        check(receiver_of(Sender::Server, ProtocolVersion::V5), ProtocolVersion::V5, &packet)?;
+    }
+
+    #[test]
+    fn packets_of_a_v311_client_come_back(packet in packet(Sender::Client, ProtocolVersion::V311)) {
+        check(receiver_of(Sender::Client, ProtocolVersion::V311), ProtocolVersion::V311, &packet)?;
+    }
+
+    #[test]
+    fn packets_of_a_v311_server_come_back(packet in packet(Sender::Server, ProtocolVersion::V311)) {
+        check(receiver_of(Sender::Server, ProtocolVersion::V311), ProtocolVersion::V311, &packet)?;
+    }
+
+    #[test]
+    fn several_packets_come_out_in_order_however_they_are_cut(
+        (sender, version, packets) in (sender(), version()).prop_flat_map(|(sender, version)| {
+            (Just(sender), Just(version), vec(packet(sender, version), 1..6))
+        }),
+        cuts in vec(any::<Index>(), 0..4),
+    ) {
+        let bytes = packets.iter().flat_map(|packet| encode(packet, version)).collect::<Vec<_>>();
+        let mut cuts = cuts.into_iter().map(|cut| cut.index(bytes.len() + 1)).collect::<Vec<_>>();
+        cuts.push(bytes.len());
+        cuts.sort_unstable();
+
+        let mut decoder = receiver_of(sender, version);
+        let mut input = BytesMut::new();
+        let (mut arrived, mut decoded) = (0, Vec::new());
+        for cut in cuts {
+            input.extend_from_slice(&bytes[arrived..cut]);
+            arrived = cut;
+            while let Decoded::Packet(packet) = decoder.decode(&mut input)? {
+                decoded.push(packet);
+            }
+        }
+        prop_assert_eq!(decoded, packets);
+        prop_assert!(input.is_empty());
+    }
+}
+
+#[test]
+fn connect_tells_a_server_the_version() {
+    for version in [ProtocolVersion::V311, ProtocolVersion::V5] {
+        let decoder = receiver_of(Sender::Client, version);
+        assert_eq!(decoder.version(), Some(version));
+    }
+    assert_eq!(Decoder::server(0).version(), None);
+}
+
+/// Feeds `packet` byte by byte: all prefixes ask for more and take nothing, the whole gives the packet.
+fn check(mut decoder: Decoder, version: ProtocolVersion, packet: &Packet) -> Result<(), TestCaseError> {
+    let bytes = encode(packet, version);
+    prop_assert!(bytes.len() >= 2);
+    let mut input = BytesMut::new();
+    for (arrived, &byte) in bytes.iter().enumerate() {
+        match decoder.decode(&mut input)? {
+            Decoded::NeedMore(more) => {
+                prop_assert!(more >= 1 && arrived + more <= bytes.len(), "{more} after {arrived} of {}", bytes.len());
+            }
+            Decoded::Packet(packet) => prop_assert!(false, "{packet:?} out of {arrived} of {} bytes", bytes.len()),
+        }
+        prop_assert_eq!(&input[..], &bytes[..arrived]);
+        input.extend_from_slice(&[byte]);
+    }
+    prop_assert_eq!(decoder.decode(&mut input)?, Decoded::Packet(packet.clone()));
+    prop_assert!(input.is_empty());
+
+    // As one piece, with the next packet's first byte behind it.
+    let mut input = BytesMut::from(&[&bytes[..], &bytes[..1]].concat()[..]);
+    prop_assert_eq!(decoder.decode(&mut input)?, Decoded::Packet(packet.clone()));
+    prop_assert_eq!(input.freeze(), Bytes::copy_from_slice(&bytes[..1]));
+    Ok(())
+}
