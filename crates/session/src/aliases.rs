@@ -1,0 +1,70 @@
+//! Topic Aliases (MQTT 5.0 §3.3.2.3.4): numbers for topics, one set for each direction of one connection, gone
+//! with it `[MQTT-3.3.2-7]`.
+
+use std::collections::HashMap;
+use std::num::NonZeroU16;
+
+use tenbin_codec::TopicName;
+
+use crate::Violation;
+
+/// Aliases that the peer introduces.
+#[derive(Debug, Default)]
+pub(crate) struct InboundAliases {
+    /// Index = alias − 1; grows as far as the peer uses it, at most to the maximum.
+    topics: Vec<Option<TopicName>>,
+    maximum: u16,
+}
+
+impl InboundAliases {
+    pub(crate) fn new(maximum: u16) -> Self {
+        Self { topics: Vec::new(), maximum }
+    }
+
+    /// The topic that a PUBLISH means; remembers one that comes with an alias.
+    pub(crate) fn resolve(&mut self, topic: TopicName, alias: NonZeroU16) -> Result<TopicName, Violation> {
+        if alias.get() > self.maximum {
+            return Err(Violation::TopicAliasTooHigh(alias.get())); // [MQTT-3.3.2-9]
+        }
+        let index = usize::from(alias.get() - 1);
+        if topic.is_empty() {
+            return self.topics.get(index).cloned().flatten().ok_or(Violation::TopicAliasUnknown(alias.get()));
+        }
+        if self.topics.len() <= index {
+            self.topics.resize(index + 1, None);
+        }
+        self.topics[index] = Some(topic.detach());
+        Ok(topic)
+    }
+}
+
+/// Aliases that we introduce: the first topics that come get one, until all are given.
+#[derive(Debug, Default)]
+pub(crate) struct OutboundAliases {
+    aliases: HashMap<Box<[u8]>, NonZeroU16>,
+    maximum: u16,
+}
+
+impl OutboundAliases {
+    pub(crate) fn new(maximum: u16) -> Self {
+        Self { aliases: HashMap::new(), maximum }
+    }
+
+    /// Alias for `topic`, and whether the peer knows it already; `None` when none is to be used. One that the
+    /// peer does not know is given by [`OutboundAliases::introduce`].
+    pub(crate) fn find(&self, topic: &[u8]) -> Option<(NonZeroU16, bool)> {
+        if self.maximum == 0 {
+            return None; // [MQTT-3.1.2-27]
+        }
+        if let Some(&alias) = self.aliases.get(topic) {
+            return Some((alias, true));
+        }
+        let next = u16::try_from(self.aliases.len() + 1).ok().filter(|next| *next <= self.maximum)?; // [MQTT-3.1.2-26]
+        Some((NonZeroU16::new(next)?, false))
+    }
+
+    /// A PUBLISH with `topic` and this alias, the one that [`OutboundAliases::find`] gave, is being sent.
+    pub(crate) fn introduce(&mut self, topic: &[u8], alias: NonZeroU16) {
+        self.aliases.insert(topic.into(), alias);
+    }
+}

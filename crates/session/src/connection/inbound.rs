@@ -1,0 +1,98 @@
+//! What the peer publishes, and our acknowledgements.
+
+use super::*;
+use crate::Publication;
+use tenbin_codec::{Publish, QoS};
+
+impl Connection {
+    /// Answers a message that is safe now, or refused: PUBACK at QoS 1, PUBREC at QoS 2. Reason Codes are not
+    /// told at 3.1.1.
+    pub fn acknowledge(&mut self, ack: PendingAck, reason: ReasonCode, now: Instant, out: &mut WriteBuffer) {
+        debug_assert!(reason.is_valid_in(PacketType::PubAck), "[MQTT-3.4.2-1], [MQTT-3.5.2-1]");
+        let packet_type = match ack.qos {
+            QoS::ExactlyOnce => {
+                if reason.is_error() && self.session.awaiting_release.remove(&ack.packet_id) {
+                    self.close_received(); // [MQTT-4.3.3-9]
+                }
+                PacketType::PubRec
+            }
+            _ => {
+                self.close_received(); // [MQTT-4.3.2-5]
+                PacketType::PubAck
+            }
+        };
+        self.write_ack(packet_type, ack.packet_id, reason, now, out);
+    }
+
+    pub(super) fn handle_publish(&mut self, publish: Publish, now: Instant) -> Result<Event, Violation> {
+        if self.role == Role::Server {
+            self.check_client_publish(&publish)?;
+        }
+        let topic = match publish.topic_alias {
+            Some(alias) => self.inbound_aliases.resolve(publish.topic, alias)?,
+            None => publish.topic,
+        };
+        let ack = publish.packet_id.map(|packet_id| PendingAck { packet_id, qos: publish.qos });
+        if let Some(ack) = ack {
+            if ack.qos == QoS::ExactlyOnce && self.session.awaiting_release.contains(&ack.packet_id) {
+                self.received_open += i32::from(self.untouched.remove(&ack.packet_id));
+                return Ok(Event::Duplicate(ack)); // [MQTT-4.3.3-10]
+            }
+            let is_kept = ack.qos == QoS::ExactlyOnce;
+            if self.received_open >= i32::from(self.limits.receive_maximum) || is_kept && self.keeps_too_many() {
+                return Err(Violation::ReceiveMaximum(self.limits.receive_maximum)); // [MQTT-3.3.4-7]
+            }
+            self.received_open += 1;
+            if is_kept {
+                self.session.awaiting_release.insert(ack.packet_id);
+            }
+        }
+        Ok(Event::Publish(Publication {
+            topic,
+            qos: publish.qos,
+            retain: publish.retain,
+            expires_at: Publication::expiry(publish.properties.as_deref(), now),
+            payload: publish.payload,
+            properties: publish.properties,
+            subscription_identifiers: publish.subscription_identifiers,
+            ack,
+        }))
+    }
+
+    pub(super) fn handle_pubrel(&mut self, ack: Ack, now: Instant, out: &mut WriteBuffer) -> Result<Event, Violation> {
+        let known = self.session.awaiting_release.remove(&ack.packet_id);
+        self.untouched.remove(&ack.packet_id);
+        if known || self.session.receive_maximum > 0 {
+            self.close_received();
+        }
+        // Unknown: the handshake was over before, or its PUBLISH never came; the peer is told and goes on.
+        let reason = if known { ReasonCode::Success } else { ReasonCode::PacketIdentifierNotFound };
+        self.write_ack(PacketType::PubComp, ack.packet_id, reason, now, out); // [MQTT-4.3.3-11]
+        Ok(Event::Handled)
+    }
+
+    fn check_client_publish(&self, publish: &Publish) -> Result<(), Violation> {
+        if !publish.subscription_identifiers.is_empty() {
+            return Err(Violation::SubscriptionIdentifier); // [MQTT-3.3.4-6]
+        }
+        if publish.qos > self.limits.maximum_qos {
+            return Err(Violation::MaximumQoS); // [MQTT-3.2.2-11]
+        }
+        if publish.retain && !self.limits.retain_available {
+            return Err(Violation::Retain); // [MQTT-3.2.2-14]
+        }
+        Ok(())
+    }
+
+    /// Bounds what a peer leaves behind that breaks off and begins anew again and again. One that goes on with
+    /// its session comes nowhere near, even where the maximum has become smaller.
+    fn keeps_too_many(&self) -> bool {
+        let maximum = self.limits.receive_maximum.max(self.session.receive_maximum);
+        self.session.awaiting_release.len() >= 2 * usize::from(maximum)
+    }
+
+    /// One message less counts; see the field's documentation.
+    fn close_received(&mut self) {
+        self.received_open = (self.received_open - 1).max(-i32::from(self.limits.receive_maximum));
+    }
+}

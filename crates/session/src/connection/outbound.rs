@@ -1,0 +1,238 @@
+//! What we publish and ask for, and the peer's acknowledgements.
+
+use super::*;
+use crate::outbound::packet_id;
+use tenbin_codec::{PublishHeader, QoS, Subscribe, TopicFilter, Unsubscribe, UserProperty, VARINT_MAX};
+
+impl Connection {
+    /// QoS 1 and 2 messages that [`Connection::send`] takes now: 0 as long as messages wait to be sent again,
+    /// which take all that comes free. QoS 0 is always taken `[MQTT-4.9.0-3]`.
+    pub fn send_quota(&self) -> u16 {
+        let open = u16::try_from(self.sent_open).unwrap_or(u16::MAX);
+        self.limits.peer_receive_maximum.saturating_sub(open)
+    }
+
+    /// Sends one message.
+    pub fn send(&mut self, delivery: Delivery, now: Instant, out: &mut WriteBuffer) -> Sent {
+        if delivery.is_expired(now) {
+            return Sent::Expired;
+        }
+        if delivery.qos.is_acknowledged() && self.send_quota() == 0 {
+            return Sent::Blocked(delivery); // [MQTT-4.9.0-2]
+        }
+        let Some(header) = self.header(&delivery, now) else {
+            return Sent::TooLarge; // no Packet Identifier is spent on it [MQTT-3.1.2-25]
+        };
+        if !delivery.qos.is_acknowledged() {
+            self.write_publish(&delivery, header, now, out);
+            return Sent::Written(None);
+        }
+        let Some(id) = self.session.outbound.open_next(Stage::Published(delivery.clone())) else {
+            return Sent::Blocked(delivery);
+        };
+        self.write_publish(&delivery, PublishHeader { packet_id: Some(id), ..header }, now, out);
+        self.sent_open += 1;
+        Sent::Written(Some(id))
+    }
+
+    /// Sends again what the session has under way from earlier connections, oldest first and with its first
+    /// Packet Identifiers `[MQTT-4.4.0-1]`: every PUBREL, then PUBLISHes as far as the send quota goes; the rest
+    /// follows by itself as acknowledgements come. To be called once, before anything is sent.
+    pub fn resume(&mut self, now: Instant, out: &mut WriteBuffer) {
+        let (first, end) = (self.session.outbound.first_sequence(), self.session.outbound.next_sequence());
+        for id in (first..end).map(packet_id) {
+            if let Some(Stage::Released) = self.session.outbound.stage(id) {
+                self.sent_open += 1;
+                self.write_ack(PacketType::PubRel, id, ReasonCode::Success, now, out);
+            }
+        }
+        if first < end {
+            self.resend = Some((first, end));
+            self.resend_more(now, out);
+        }
+    }
+
+    /// The next message that was to be sent again and never will: this connection's peer takes smaller packets
+    /// than the one before `[MQTT-3.1.2-25]`. To be asked after [`Connection::resume`] and after each
+    /// [`Event::Delivered`] by whoever waits for the end of every message.
+    pub fn poll_dropped(&mut self) -> Option<PacketId> {
+        self.dropped.pop_front()
+    }
+
+    /// Client: sends SUBSCRIBE; `None` when no Packet Identifier is free or the packet is larger than the server
+    /// takes.
+    pub fn subscribe(
+        &mut self,
+        subscriptions: Vec<Subscription>,
+        subscription_identifier: Option<u32>,
+        user_properties: Vec<UserProperty>,
+        now: Instant,
+        out: &mut WriteBuffer,
+    ) -> Option<PacketId> {
+        let packet_id = self.session.outbound.open_next(Stage::Request)?;
+        let subscribe = Subscribe { packet_id, subscription_identifier, user_properties, subscriptions };
+        self.write_request(packet_id, &Packet::Subscribe(subscribe), now, out)
+    }
+
+    /// Client: sends UNSUBSCRIBE; `None` as for [`Connection::subscribe`].
+    pub fn unsubscribe(&mut self, filters: Vec<TopicFilter>, now: Instant, out: &mut WriteBuffer) -> Option<PacketId> {
+        let packet_id = self.session.outbound.open_next(Stage::Request)?;
+        let unsubscribe = Unsubscribe { packet_id, user_properties: Vec::new(), filters };
+        self.write_request(packet_id, &Packet::Unsubscribe(unsubscribe), now, out)
+    }
+
+    /// Ends what SUBACK or UNSUBACK answers.
+    pub(super) fn close_request(&mut self, id: PacketId) -> Result<(), Violation> {
+        match self.session.outbound.stage(id) {
+            Some(Stage::Request) => self.session.outbound.close(id),
+            Some(_) => return Err(Violation::AckMismatch(id)), // the message goes on [MQTT-4.3.2-3]
+            None => None,
+        };
+        Ok(())
+    }
+
+    pub(super) fn handle_puback(&mut self, ack: Ack, now: Instant, out: &mut WriteBuffer) -> Result<Event, Violation> {
+        match self.session.outbound.stage(ack.packet_id) {
+            Some(Stage::Published(delivery)) if delivery.qos == QoS::AtLeastOnce => {}
+            Some(_) => return Err(Violation::AckMismatch(ack.packet_id)),
+            None => return Ok(Event::Handled), // of an earlier life
+        }
+        Ok(self.delivered(ack.packet_id, ack.reason, now, out))
+    }
+
+    pub(super) fn handle_pubrec(&mut self, ack: Ack, now: Instant, out: &mut WriteBuffer) -> Result<Event, Violation> {
+        let id = ack.packet_id;
+        let is_first = match self.session.outbound.stage(id) {
+            Some(Stage::Released) => false,
+            Some(Stage::Published(delivery)) if delivery.qos == QoS::ExactlyOnce => true,
+            Some(_) => return Err(Violation::AckMismatch(id)),
+            None if ack.reason.is_error() => return Ok(Event::Handled), // over on both sides
+            None => {
+                self.write_ack(PacketType::PubRel, id, ReasonCode::PacketIdentifierNotFound, now, out);
+                return Ok(Event::Handled);
+            }
+        };
+        if ack.reason.is_error() {
+            return Ok(self.delivered(id, ack.reason, now, out)); // [MQTT-4.4.0-2]
+        }
+        if is_first {
+            // One that waits to be sent again goes on from here instead.
+            self.sent_open += u32::from(!self.is_counted(id));
+            self.session.outbound.advance(id, Stage::Released);
+        }
+        self.write_ack(PacketType::PubRel, id, ReasonCode::Success, now, out); // [MQTT-4.3.3-4]
+        Ok(Event::Handled)
+    }
+
+    pub(super) fn handle_pubcomp(&mut self, ack: Ack, now: Instant, out: &mut WriteBuffer) -> Result<Event, Violation> {
+        match self.session.outbound.stage(ack.packet_id) {
+            Some(Stage::Released) => Ok(self.delivered(ack.packet_id, ack.reason, now, out)),
+            Some(_) => Err(Violation::AckMismatch(ack.packet_id)),
+            None => Ok(Event::Handled),
+        }
+    }
+
+    /// Acknowledgements are written whatever the quota `[MQTT-4.9.0-3]`.
+    pub(super) fn write_ack(
+        &mut self,
+        packet_type: PacketType,
+        id: PacketId,
+        reason: ReasonCode,
+        now: Instant,
+        out: &mut WriteBuffer,
+    ) {
+        self.timers.sent(now);
+        Ack::new(id, reason).encode(packet_type, self.version, out);
+    }
+
+    fn write_request(
+        &mut self,
+        id: PacketId,
+        packet: &Packet,
+        now: Instant,
+        out: &mut WriteBuffer,
+    ) -> Option<PacketId> {
+        if self.write(packet, now, out) {
+            return Some(id);
+        }
+        self.session.outbound.close(id);
+        None
+    }
+
+    fn delivered(&mut self, id: PacketId, reason: ReasonCode, now: Instant, out: &mut WriteBuffer) -> Event {
+        // Whatever the peer acknowledges before it was sent again took no quota and gives none. [MQTT-4.9.0-1]
+        if self.is_counted(id) {
+            self.sent_open = self.sent_open.saturating_sub(1);
+        }
+        self.session.outbound.close(id);
+        self.resend_more(now, out);
+        Event::Delivered { packet_id: id, reason }
+    }
+
+    fn resend_more(&mut self, now: Instant, out: &mut WriteBuffer) {
+        while let Some((next, end)) = self.resend {
+            if next >= end {
+                self.resend = None;
+                return;
+            }
+            if self.send_quota() == 0 {
+                return;
+            }
+            self.resend = Some((next + 1, end));
+            let id = packet_id(next);
+            // PUBRELs went out at once.
+            let Some(Stage::Published(delivery)) = self.session.outbound.stage(id) else { continue };
+            let delivery = delivery.clone();
+            // Begun before, so expiry does not count any more. [MQTT-4.3.3-7]
+            if let Some(header) = self.header(&delivery, now) {
+                let header = PublishHeader { dup: true, packet_id: Some(id), ..header }; // [MQTT-3.3.1-1]
+                self.write_publish(&delivery, header, now, out);
+                self.sent_open += 1;
+            } else {
+                self.session.outbound.close(id);
+                self.dropped.push_back(id);
+            }
+        }
+    }
+
+    /// Whether the open message `id` is one of `sent_open`: all but those that wait to be sent again.
+    fn is_counted(&self, id: PacketId) -> bool {
+        let Some((next, end)) = self.resend else { return true };
+        match self.session.outbound.stage(id) {
+            Some(Stage::Published(_)) => !(next..end).contains(&self.session.outbound.sequence(id)),
+            _ => true,
+        }
+    }
+
+    /// The header of a PUBLISH for `delivery`, without alias where only that is within the peer's Maximum Packet
+    /// Size; `None`: too large `[MQTT-3.1.2-24]`. Its Packet Identifier stands for the real one.
+    fn header<'a>(&self, delivery: &'a Delivery, now: Instant) -> Option<PublishHeader<'a>> {
+        let plain = PublishHeader {
+            qos: delivery.qos,
+            retain: delivery.retain,
+            packet_id: delivery.qos.is_acknowledged().then(|| packet_id(0)),
+            subscription_identifiers: delivery.identifiers(),
+            message_expiry_interval: delivery.remaining_expiry(now),
+            ..PublishHeader::default()
+        };
+        let aliased = self.outbound_aliases.find(delivery.template.topic()).map(|(alias, known)| PublishHeader {
+            topic_alias: Some(alias),
+            topic_is_aliased: known,
+            ..plain
+        });
+        let maximum = self.limits.peer_maximum_packet_size.min(LARGEST_PACKET) as usize;
+        let fits = |header: &PublishHeader<'_>| delivery.template.encoded_len(header, self.version) <= maximum;
+        aliased.filter(fits).or_else(|| Some(plain).filter(fits))
+    }
+
+    fn write_publish(&mut self, delivery: &Delivery, header: PublishHeader<'_>, now: Instant, out: &mut WriteBuffer) {
+        if let (Some(alias), false) = (header.topic_alias, header.topic_is_aliased) {
+            self.outbound_aliases.introduce(delivery.template.topic(), alias);
+        }
+        delivery.template.encode(&header, self.version, out);
+        self.timers.sent(now);
+    }
+}
+
+/// Largest packet that the Remaining Length can express, with its fixed header.
+const LARGEST_PACKET: u32 = VARINT_MAX + 5;

@@ -1,0 +1,107 @@
+//! The peer's Maximum Packet Size.
+
+use super::*;
+use tenbin_codec::{SubAck, TopicFilter};
+
+/// Size of `delivery` as a packet without alias, in bytes.
+fn size_of_packet(delivery: &Delivery) -> u32 {
+    let mut side = Side::server(Limits::default());
+    assert!(matches!(side.send(delivery.clone()), Sent::Written(_)));
+    side.out.len() as u32
+}
+
+fn limited(peer_maximum_packet_size: u32) -> Limits {
+    Limits { peer_maximum_packet_size, ..Limits::default() }
+}
+
+#[test]
+fn mqtt_3_1_2_24_a_message_is_sent_up_to_the_maximum_and_dropped_above() {
+    for qos in QOS {
+        let size = size_of_packet(&delivery("topic", qos));
+        for (maximum, fits) in [(size + 1, true), (size, true), (size - 1, false), (1, false)] {
+            let mut side = Side::server(limited(maximum));
+            let sent = side.send(delivery("topic", qos));
+            assert_eq!(matches!(sent, Sent::Written(_)), fits, "{sent:?}");
+            assert_eq!(matches!(sent, Sent::TooLarge), !fits, "{sent:?}");
+            assert_eq!(side.out.is_empty(), !fits);
+        }
+    }
+}
+
+#[test]
+fn mqtt_3_1_2_25_a_dropped_message_takes_no_id_and_no_quota() {
+    let size = size_of_packet(&delivery("topic", QoS::AtLeastOnce));
+    let mut side = Side::server(Limits { peer_receive_maximum: 1, ..limited(size) });
+    for _ in 0..5 {
+        assert!(matches!(side.send(delivery("a/longer/topic", QoS::AtLeastOnce)), Sent::TooLarge));
+    }
+    assert_eq!(side.connection.send_quota(), 1);
+    assert_eq!(side.sent(QoS::AtLeastOnce), Some(1));
+}
+
+#[test]
+fn the_maximum_is_that_of_the_packet_as_it_is_sent() {
+    let long = "a/topic/longer/than/its/alias";
+    let size = size_of_packet(&delivery(long, QoS::AtMostOnce));
+    let take = |side: &mut Side| matches!(side.send(delivery(long, QoS::AtMostOnce)), Sent::Written(_));
+
+    // no room for a new alias: goes without
+    let mut side = Side::server(Limits { peer_topic_alias_maximum: 1, ..limited(size) });
+    assert!(take(&mut side));
+    assert!(matches!(side.answer(), Packet::Publish(Publish { topic_alias: None, .. })));
+    // ... and the alias is still to be had by another topic
+    assert!(matches!(side.send(delivery("b", QoS::AtMostOnce)), Sent::Written(_)));
+    assert!(matches!(side.answer(), Packet::Publish(Publish { topic_alias: Some(_), .. })));
+    // all aliases are given: their property does not count
+    assert!(take(&mut side));
+
+    // a known alias makes room for properties
+    let mut side = Side::server(Limits { peer_topic_alias_maximum: 1, ..limited(size + 3) });
+    assert!(take(&mut side));
+    let identified =
+        Delivery { subscription_identifiers: Some([1, 2, 3, 4].into()), ..delivery(long, QoS::AtMostOnce) };
+    assert!(size_of_packet(&identified) > size + 3);
+    assert!(matches!(side.send(identified), Sent::Written(_)));
+}
+
+#[test]
+fn mqtt_3_1_2_25_a_message_too_large_for_the_next_connection_is_dropped_and_told() {
+    let mut side = Side::server(Limits::default());
+    let small = size_of_packet(&delivery("topic", QoS::ExactlyOnce));
+    let large = |side: &mut Side| match side.send(delivery("a/longer/topic", QoS::ExactlyOnce)) {
+        Sent::Written(Some(id)) => id,
+        other => panic!("{other:?}"),
+    };
+    let first = side.sent(QoS::ExactlyOnce).unwrap();
+    let (second, third) = (large(&mut side), large(&mut side));
+    let last = side.sent(QoS::ExactlyOnce).unwrap();
+    side = side.reconnect(Limits { peer_receive_maximum: 1, ..limited(small) });
+    assert_eq!(side.published(), [(first, true)]);
+    assert_eq!(side.connection.poll_dropped(), None);
+    side.handle(pubrec(first));
+    assert_delivered(side.take(pubcomp(first)), first, ReasonCode::Success);
+    assert_eq!(side.published(), [(last, true)]);
+    assert_eq!([(); 3].map(|()| side.connection.poll_dropped()), [Some(second), Some(third), None]);
+    assert_eq!(side.connection.session().in_flight(), 1);
+}
+
+#[test]
+fn mqtt_3_1_2_24_other_packets_are_not_sent_above_the_maximum_either() {
+    let suback = |codes| SubAck {
+        packet_id: packet_id(1),
+        properties: Default::default(),
+        reasons: vec![ReasonCode::Success; codes],
+    };
+    let mut side = Side::server(limited(10));
+    // two bytes of header, three before the codes
+    assert!(side.connection.write(&Packet::SubAck(suback(5)), side.now, &mut side.out));
+    assert_eq!(side.answer(), Packet::SubAck(suback(5)));
+    assert!(!side.connection.write(&Packet::SubAck(suback(6)), side.now, &mut side.out));
+    assert!(side.written().is_empty());
+
+    let mut side = Side::client(limited(10));
+    let filters = |name| vec![TopicFilter::try_from(name).unwrap()];
+    assert!(side.connection.unsubscribe(filters("a"), side.now, &mut side.out).is_some());
+    assert!(side.connection.unsubscribe(filters("a/b/c/d/e"), side.now, &mut side.out).is_none());
+    assert!(matches!(side.answer(), Packet::Unsubscribe(_)));
+}

@@ -1,0 +1,201 @@
+//! What a session has under way when it comes to a new connection.
+
+use super::*;
+
+#[test]
+fn mqtt_4_4_0_1_what_is_open_is_sent_again_in_order_with_its_first_ids() {
+    let mut side = Side::server(Limits::default());
+    let ids: Vec<u16> =
+        (0..6).map(|n| side.sent(if n % 2 == 0 { QoS::AtLeastOnce } else { QoS::ExactlyOnce }).unwrap()).collect();
+    assert_delivered(side.take(puback(ids[2])), ids[2], ReasonCode::Success);
+    for _ in 0..3 {
+        side = side.reconnect(Limits::default());
+        let open = [0, 1, 3, 4, 5].map(|n| (ids[n], true));
+        assert_eq!(side.published(), open);
+    }
+    let next = side.sent(QoS::AtLeastOnce).unwrap();
+    assert!(!ids.contains(&next), "no id is given twice");
+    assert_eq!(side.published(), [(next, false)]);
+}
+
+#[test]
+fn mqtt_4_3_3_6_once_pubrec_came_pubrel_is_sent_again_and_not_publish() {
+    let mut side = Side::server(Limits::default());
+    let id = side.sent(QoS::ExactlyOnce).unwrap();
+    side.handle(pubrec(id));
+    for _ in 0..3 {
+        side = side.reconnect(Limits::default());
+        assert_eq!(side.answer(), pubrel(id));
+    }
+    assert_delivered(side.take(pubcomp(id)), id, ReasonCode::Success);
+    assert!(side.reconnect(Limits::default()).written().is_empty());
+}
+
+#[test]
+fn pubcomp_0x92_ends_a_message_that_the_peer_has_forgotten() {
+    let mut side = Side::server(Limits::default());
+    let id = side.sent(QoS::ExactlyOnce).unwrap();
+    side.handle(pubrec(id));
+    side = side.reconnect(Limits::default());
+    let gone = ReasonCode::PacketIdentifierNotFound;
+    assert_delivered(side.take(Packet::PubComp(refusal(id, gone))), id, gone);
+    assert!(side.connection.session().is_empty());
+}
+
+#[test]
+fn mqtt_3_3_4_9_a_smaller_receive_maximum_gates_what_is_sent_again_and_new_messages_wait() {
+    let mut side = Side::server(Limits::default());
+    let ids: Vec<u16> = (0..4).map(|_| side.sent(QoS::AtLeastOnce).unwrap()).collect();
+    side = side.reconnect(Limits { peer_receive_maximum: 2, ..Limits::default() });
+    assert_eq!(side.published(), [(ids[0], true), (ids[1], true)]);
+    assert!(side.is_blocked(QoS::AtLeastOnce));
+    assert_eq!(side.sent(QoS::AtMostOnce), None, "QoS 0 is not held back");
+    side.written();
+
+    for (acknowledged, next) in [(0, Some(2)), (1, Some(3)), (2, None)] {
+        assert_delivered(side.take(puback(ids[acknowledged])), ids[acknowledged], ReasonCode::Success);
+        assert_eq!(side.published(), next.map(|n: usize| (ids[n], true)).into_iter().collect::<Vec<_>>());
+    }
+    assert_eq!(side.connection.send_quota(), 1);
+    let new = side.sent(QoS::AtLeastOnce).unwrap();
+    assert_eq!(side.published(), [(new, false)]);
+    assert!(side.is_blocked(QoS::AtLeastOnce));
+}
+
+#[test]
+fn mqtt_3_3_4_10_a_pubrel_waits_for_no_quota_and_counts_until_pubcomp() {
+    let mut side = Side::server(Limits::default());
+    let ids: Vec<u16> = (0..4).map(|_| side.sent(QoS::ExactlyOnce).unwrap()).collect();
+    ids[1..].iter().for_each(|&id| side.handle(pubrec(id)));
+    side = side.reconnect(Limits { peer_receive_maximum: 1, ..Limits::default() });
+    assert_eq!(side.written(), [pubrel(ids[1]), pubrel(ids[2]), pubrel(ids[3])]);
+    for &id in &ids[1..] {
+        assert!(side.published().is_empty());
+        assert_delivered(side.take(pubcomp(id)), id, ReasonCode::Success);
+    }
+    assert_eq!(side.published(), [(ids[0], true)]);
+    assert!(side.is_blocked(QoS::ExactlyOnce));
+}
+
+#[test]
+fn acknowledgements_of_messages_that_wait_to_be_sent_again_end_them_and_give_no_quota() {
+    let mut side = Side::server(Limits::default());
+    let ids: Vec<u16> = [QoS::AtLeastOnce, QoS::AtLeastOnce, QoS::ExactlyOnce, QoS::ExactlyOnce, QoS::AtLeastOnce]
+        .map(|qos| side.sent(qos).unwrap())
+        .to_vec();
+    side = side.reconnect(Limits { peer_receive_maximum: 1, ..Limits::default() });
+    assert_eq!(side.published(), [(ids[0], true)]);
+
+    assert_delivered(side.take(puback(ids[1])), ids[1], ReasonCode::Success);
+    let refused = ReasonCode::UnspecifiedError;
+    assert_delivered(side.take(Packet::PubRec(refusal(ids[2], refused))), ids[2], refused);
+    side.handle(pubrec(ids[3]));
+    assert_eq!(side.answer(), pubrel(ids[3]), "no PUBLISH: the quota is spent");
+
+    assert_delivered(side.take(puback(ids[0])), ids[0], ReasonCode::Success);
+    assert!(side.written().is_empty(), "the handshake that went on counts");
+    assert_delivered(side.take(pubcomp(ids[3])), ids[3], ReasonCode::Success);
+    assert_eq!(side.published(), [(ids[4], true)]);
+    assert_delivered(side.take(puback(ids[4])), ids[4], ReasonCode::Success);
+    assert_eq!(side.connection.send_quota(), 1);
+}
+
+#[test]
+fn mqtt_4_3_3_10_a_qos_2_message_taken_on_an_earlier_connection_is_a_duplicate_on_the_next() {
+    // cut after PUBREC, or before the application has acknowledged
+    for is_acknowledged in [true, false] {
+        let mut side = Side::server(Limits { receive_maximum: 1, ..Limits::default() });
+        assert_new(side.take(Packet::Publish(publish(7, QoS::ExactlyOnce))));
+        if is_acknowledged {
+            side.acknowledge(7, QoS::ExactlyOnce, ReasonCode::Success);
+        }
+        side = side.reconnect(Limits { receive_maximum: 1, ..Limits::default() });
+        assert!(side.written().is_empty(), "the sender begins");
+        let again = side.take(Packet::Publish(Publish { dup: true, ..publish(7, QoS::ExactlyOnce) }));
+        assert!(matches!(again, Ok(Event::Duplicate(_))), "{again:?}");
+        side.acknowledge(7, QoS::ExactlyOnce, ReasonCode::Success);
+        side.handle(pubrel(7));
+        assert_eq!(side.written(), [pubrec(7), pubcomp(7)]);
+        assert_new(side.take(Packet::Publish(publish(7, QoS::ExactlyOnce))));
+    }
+}
+
+#[test]
+fn mqtt_4_3_2_4_a_qos_1_message_that_was_not_acknowledged_comes_as_new() {
+    let mut side = Side::server(Limits { receive_maximum: 1, ..Limits::default() });
+    for _ in 0..3 {
+        assert_new(side.take(Packet::Publish(Publish { dup: true, ..publish(7, QoS::AtLeastOnce) })));
+        side = side.reconnect(Limits { receive_maximum: 1, ..Limits::default() });
+    }
+}
+
+#[test]
+fn mqtt_4_9_0_1_a_peer_whose_quota_grows_by_the_pubcomp_of_an_earlier_handshake_breaks_no_rule() {
+    let limits = Limits { receive_maximum: 1, ..Limits::default() };
+    // PUBREL or PUBCOMP was lost in the cut.
+    for is_released in [false, true] {
+        let mut side = Side::server(limits);
+        assert_new(side.take(Packet::Publish(publish(1, QoS::ExactlyOnce))));
+        if is_released {
+            side.handle(pubrel(1));
+        }
+        side = side.reconnect(limits);
+        // PUBREL takes no quota, the next PUBLISH takes it all, PUBCOMP gives one.
+        side.handle(pubrel(1));
+        assert_new(side.take(Packet::Publish(publish(2, QoS::ExactlyOnce))));
+        assert_new(side.take(Packet::Publish(publish(3, QoS::ExactlyOnce))));
+        let more = side.take(Packet::Publish(publish(4, QoS::ExactlyOnce)));
+        assert_violation(more, Violation::ReceiveMaximum(1), 0x93);
+    }
+}
+
+#[test]
+fn mqtt_3_3_4_7_a_handshake_that_is_repeated_counts() {
+    let limits = Limits { receive_maximum: 1, ..Limits::default() };
+    let mut side = Side::server(limits);
+    assert_new(side.take(Packet::Publish(publish(1, QoS::ExactlyOnce))));
+    side = side.reconnect(limits);
+    for _ in 0..3 {
+        assert!(matches!(side.take(Packet::Publish(publish(1, QoS::ExactlyOnce))), Ok(Event::Duplicate(_))));
+    }
+    let more = side.take(Packet::Publish(publish(2, QoS::AtLeastOnce)));
+    assert_violation(more, Violation::ReceiveMaximum(1), 0x93);
+}
+
+#[test]
+fn a_peer_that_breaks_off_again_and_again_leaves_a_bounded_number_of_handshakes() {
+    let limits = Limits { receive_maximum: 10, ..Limits::default() };
+    let mut side = Side::server(limits);
+    let mut id = 0;
+    for _ in 0..20 {
+        // PUBRELs of nothing are to raise no limit either
+        (60_000..60_050).for_each(|id| side.handle(pubrel(id)));
+        loop {
+            id += 1;
+            if side.take(Packet::Publish(publish(id, QoS::ExactlyOnce))).is_err() {
+                break;
+            }
+        }
+        assert!(side.connection.session().awaiting_release() <= 20);
+        side = side.reconnect(limits);
+    }
+}
+
+#[test]
+fn pubrels_of_nothing_raise_no_limit_beyond_twice_the_receive_maximum() {
+    let limits = Limits { receive_maximum: 10, ..Limits::default() };
+    let mut side = Side::server(limits).reconnect(limits);
+    (1..1000).for_each(|id| side.handle(pubrel(id)));
+    let taken = (1..1000).take_while(|&id| side.take(Packet::Publish(publish(id, QoS::AtLeastOnce))).is_ok());
+    assert_eq!(taken.count(), 20);
+}
+
+#[test]
+fn a_smaller_receive_maximum_than_before_is_no_fault_of_the_peer() {
+    let mut side = Side::server(Limits { receive_maximum: 3, ..Limits::default() });
+    (1..=3).for_each(|id| drop(assert_new(side.take(Packet::Publish(publish(id, QoS::ExactlyOnce))))));
+    // The refusal is lost in the cut: the first of the three is sent again as what it is here, a new message.
+    side.acknowledge(1, QoS::ExactlyOnce, ReasonCode::QuotaExceeded);
+    side = side.reconnect(Limits { receive_maximum: 1, ..Limits::default() });
+    assert_new(side.take(Packet::Publish(Publish { dup: true, ..publish(1, QoS::ExactlyOnce) })));
+}

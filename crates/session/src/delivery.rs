@@ -1,0 +1,53 @@
+use std::sync::Arc;
+use std::time::Instant;
+
+use tenbin_codec::{PublishTemplate, QoS};
+
+/// One message on its way to one receiver.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    /// The message, shared by all its receivers.
+    pub template: PublishTemplate,
+    /// QoS for this receiver: at most what it was granted and what was published `[MQTT-3.8.4-8]`.
+    pub qos: QoS,
+    /// RETAIN for this receiver.
+    pub retain: bool,
+    /// Identifiers of all the receiver's subscriptions that match; `None` = none.
+    pub subscription_identifiers: Option<Arc<[u32]>>,
+    /// When the message becomes worthless; `None` = never.
+    pub expires_at: Option<Instant>,
+}
+
+impl Delivery {
+    /// A message without subscription identifiers and expiry.
+    pub fn new(template: PublishTemplate, qos: QoS, retain: bool) -> Self {
+        Self { template, qos, retain, subscription_identifiers: None, expires_at: None }
+    }
+
+    /// Whether its time is over, so that it is not sent any more `[MQTT-3.3.2-5]`.
+    pub fn is_expired(&self, now: Instant) -> bool {
+        self.expires_at.is_some_and(|at| at <= now)
+    }
+
+    /// Bytes of memory it stands for in a queue.
+    pub fn queued_bytes(&self) -> usize {
+        self.template.len() + size_of::<Self>()
+    }
+
+    /// A copy that keeps no read buffer alive.
+    #[must_use]
+    pub fn detach(&self) -> Self {
+        Self { template: self.template.detach(), ..self.clone() }
+    }
+
+    pub(crate) fn identifiers(&self) -> &[u32] {
+        self.subscription_identifiers.as_deref().unwrap_or(&[])
+    }
+
+    /// Seconds left, rounded up so that a live message never says 0 `[MQTT-3.3.2-6]`.
+    pub(crate) fn remaining_expiry(&self, now: Instant) -> Option<u32> {
+        let left = self.expires_at?.saturating_duration_since(now);
+        let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+        Some(u32::try_from(seconds).unwrap_or(u32::MAX))
+    }
+}

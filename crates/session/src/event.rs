@@ -1,0 +1,39 @@
+use tenbin_codec::{Auth, Disconnect, PacketId, PingReq, ReasonCode, SubAck, Subscribe, UnsubAck, Unsubscribe};
+
+use crate::{PendingAck, Publication};
+
+/// What a packet asks of the application.
+#[derive(Debug)]
+pub enum Event {
+    /// Nothing: the packet was handled.
+    Handled,
+    /// A new message. If it has an `ack`, give it to [`crate::Connection::acknowledge`] once the message is
+    /// safe, in the order of the events `[MQTT-4.6.0-2]`.
+    Publish(Publication),
+    /// A QoS 2 message that came again and is known: acknowledge it again in its turn, do nothing else
+    /// `[MQTT-4.3.3-10]`.
+    Duplicate(PendingAck),
+    /// The peer owns a QoS 1 or 2 message of ours (PUBACK, PUBCOMP), or refused it.
+    Delivered {
+        /// That of the PUBLISH.
+        packet_id: PacketId,
+        /// Success, or why it was refused.
+        reason: ReasonCode,
+    },
+    /// Server: a SUBSCRIBE to be answered by SUBACK `[MQTT-3.8.4-1]`.
+    Subscribe(Subscribe),
+    /// Server: an UNSUBSCRIBE to be answered by UNSUBACK `[MQTT-3.10.4-4]`.
+    Unsubscribe(Unsubscribe),
+    /// Server: a PINGREQ, already answered; its body may be a load report.
+    Ping(PingReq),
+    /// Client: the answer to a SUBSCRIBE.
+    SubAck(SubAck),
+    /// Client: the answer to an UNSUBSCRIBE.
+    UnsubAck(UnsubAck),
+    /// Client: the answer to a PINGREQ.
+    PingResp,
+    /// The peer ends the connection.
+    Disconnect(Disconnect),
+    /// A step of extended authentication.
+    Auth(Box<Auth>),
+}

@@ -1,0 +1,181 @@
+use std::num::{NonZeroU16, NonZeroU32};
+use std::time::Duration;
+
+use tenbin_codec::{ConnAck, ConnAckProperties, Connect, QoS, ReasonCode, Text};
+
+use crate::{Limits, SessionExpiry};
+
+/// What a server offers its clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// QoS 1 and 2 messages taken unacknowledged from one client.
+    pub receive_maximum: NonZeroU16,
+    /// Largest packet taken, in bytes.
+    pub maximum_packet_size: NonZeroU32,
+    /// Topic Aliases taken from one client; 0 = none.
+    pub topic_alias_maximum: u16,
+    /// Topic Aliases sent to one client, if it takes as many; 0 = none.
+    pub topic_aliases_sent: u16,
+    /// Longest Keep Alive granted; a client that asks for a longer one or for none gets this one (told by
+    /// Server Keep Alive, so at v5 only). Zero = every wish is granted.
+    pub keep_alive_maximum: Duration,
+    /// Longest session granted.
+    pub session_expiry_maximum: SessionExpiry,
+    /// Highest QoS taken.
+    pub maximum_qos: QoS,
+    /// Whether retained messages are served.
+    pub retain_available: bool,
+}
+
+/// What follows for the server from a CONNECT that it accepts.
+#[derive(Debug, Clone)]
+pub struct Negotiated {
+    /// The answer.
+    pub connack: ConnAck,
+    /// What holds on the connection.
+    pub limits: Limits,
+    /// How long the session outlives it.
+    pub session_expiry: SessionExpiry,
+}
+
+/// Makes the CONNACK for `connect` and what it promises.
+///
+/// `session_present`: a stored session is gone on with. `assigned_client_id`: given when the client sent none.
+///
+/// # Errors
+/// A Will that the server does not serve `[MQTT-3.2.2-12]`, `[MQTT-3.2.2-13]`.
+pub fn negotiate(
+    connect: &Connect,
+    capabilities: &Capabilities,
+    session_present: bool,
+    assigned_client_id: Option<Text>,
+) -> Result<Negotiated, ReasonCode> {
+    if let Some(will) = &connect.will {
+        if will.qos > capabilities.maximum_qos {
+            return Err(ReasonCode::QoSNotSupported);
+        }
+        if will.retain && !capabilities.retain_available {
+            return Err(ReasonCode::RetainNotSupported);
+        }
+    }
+    let is_v5 = connect.version.is_v5();
+    let (session_expiry, granted_expiry) = session_expiry(connect, capabilities);
+    let (keep_alive, server_keep_alive) = keep_alive(connect, capabilities);
+    let asked = &connect.properties;
+    let properties = ConnAckProperties {
+        session_expiry_interval: granted_expiry,
+        receive_maximum: (capabilities.receive_maximum.get() != u16::MAX).then_some(capabilities.receive_maximum),
+        maximum_qos: (capabilities.maximum_qos != QoS::ExactlyOnce).then_some(capabilities.maximum_qos), // [MQTT-3.2.2-9]
+        retain_available: (!capabilities.retain_available).then_some(false),
+        maximum_packet_size: Some(capabilities.maximum_packet_size),
+        assigned_client_identifier: assigned_client_id, // [MQTT-3.1.3-7]
+        topic_alias_maximum: (capabilities.topic_alias_maximum > 0).then_some(capabilities.topic_alias_maximum),
+        server_keep_alive,
+        ..ConnAckProperties::default()
+    };
+    let limits = Limits {
+        // 3.1.1 has no flow control: the client knows of no limit.
+        receive_maximum: if is_v5 { capabilities.receive_maximum.get() } else { u16::MAX },
+        peer_receive_maximum: asked.receive_maximum.map_or(u16::MAX, NonZeroU16::get), // [MQTT-3.3.4-9]
+        peer_maximum_packet_size: asked.maximum_packet_size.map_or(u32::MAX, NonZeroU32::get),
+        topic_alias_maximum: capabilities.topic_alias_maximum,
+        peer_topic_alias_maximum: asked.topic_alias_maximum.unwrap_or(0).min(capabilities.topic_aliases_sent),
+        keep_alive,
+        maximum_qos: capabilities.maximum_qos,
+        retain_available: capabilities.retain_available,
+        problem_information: asked.request_problem_information.unwrap_or(true),
+    };
+    let properties = if is_v5 { properties } else { ConnAckProperties::default() };
+    let connack = ConnAck { session_present, reason: ReasonCode::Success, properties };
+    Ok(Negotiated { connack, limits, session_expiry })
+}
+
+/// The expiry in force, and what CONNACK says where it is not what was asked for.
+fn session_expiry(connect: &Connect, capabilities: &Capabilities) -> (SessionExpiry, Option<u32>) {
+    let maximum = capabilities.session_expiry_maximum.seconds();
+    if !connect.version.is_v5() {
+        // Clean Session 1 is a session of one connection, 0 one without end (3.1.1 §3.1.2.4).
+        let seconds = if connect.clean_start { 0 } else { maximum };
+        return (SessionExpiry::from_seconds(seconds), None);
+    }
+    let asked = connect.properties.session_expiry_interval.unwrap_or(0);
+    let granted = asked.min(maximum);
+    (SessionExpiry::from_seconds(granted), (granted != asked).then_some(granted))
+}
+
+fn keep_alive(connect: &Connect, capabilities: &Capabilities) -> (Duration, Option<u16>) {
+    let asked = Duration::from_secs(u64::from(connect.keep_alive));
+    let maximum = capabilities.keep_alive_maximum;
+    let too_long = !maximum.is_zero() && (asked.is_zero() || asked > maximum);
+    if too_long && connect.version.is_v5() {
+        (maximum, Some(u16::try_from(maximum.as_secs()).unwrap_or(u16::MAX))) // [MQTT-3.1.2-21]
+    } else {
+        (asked, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenbin_codec::ProtocolVersion;
+
+    fn capabilities() -> Capabilities {
+        Capabilities {
+            receive_maximum: NonZeroU16::new(20).unwrap(),
+            maximum_packet_size: NonZeroU32::new(1000).unwrap(),
+            topic_alias_maximum: 5,
+            topic_aliases_sent: 3,
+            keep_alive_maximum: Duration::from_secs(60),
+            session_expiry_maximum: SessionExpiry::from_seconds(100),
+            maximum_qos: QoS::ExactlyOnce,
+            retain_available: true,
+        }
+    }
+
+    #[test]
+    fn mqtt_3_1_2_21_a_keep_alive_above_the_maximum_or_off_is_replaced_at_v5() {
+        for (version, asked, in_force, told) in [
+            (ProtocolVersion::V5, 30, 30, None),
+            (ProtocolVersion::V5, 120, 60, Some(60)),
+            (ProtocolVersion::V5, 0, 60, Some(60)),
+            (ProtocolVersion::V311, 120, 120, None),
+        ] {
+            let mut connect = Connect::new(version, Text::from_static("c"));
+            connect.keep_alive = asked;
+            let negotiated = negotiate(&connect, &capabilities(), false, None).unwrap();
+            assert_eq!(negotiated.limits.keep_alive, Duration::from_secs(in_force));
+            assert_eq!(negotiated.connack.properties.server_keep_alive, told);
+        }
+    }
+
+    #[test]
+    fn session_expiry_is_capped_and_a_changed_one_is_told() {
+        let mut connect = Connect::new(ProtocolVersion::V5, Text::from_static("c"));
+        let told = |connect: &Connect| {
+            let negotiated = negotiate(connect, &capabilities(), false, None).unwrap();
+            (negotiated.session_expiry.seconds(), negotiated.connack.properties.session_expiry_interval)
+        };
+        assert_eq!(told(&connect), (0, None));
+        connect.properties.session_expiry_interval = Some(50);
+        assert_eq!(told(&connect), (50, None));
+        connect.properties.session_expiry_interval = Some(u32::MAX);
+        assert_eq!(told(&connect), (100, Some(100)));
+        let mut connect = Connect::new(ProtocolVersion::V311, Text::from_static("c"));
+        assert_eq!(told(&connect), (0, None));
+        connect.clean_start = false;
+        assert_eq!(told(&connect), (100, None));
+    }
+
+    #[test]
+    fn what_the_client_takes_limits_what_is_sent() {
+        let mut connect = Connect::new(ProtocolVersion::V5, Text::from_static("c"));
+        connect.properties.receive_maximum = NonZeroU16::new(7);
+        connect.properties.maximum_packet_size = NonZeroU32::new(99);
+        connect.properties.topic_alias_maximum = Some(9);
+        let limits = negotiate(&connect, &capabilities(), false, None).unwrap().limits;
+        assert_eq!(limits.peer_receive_maximum, 7);
+        assert_eq!(limits.peer_maximum_packet_size, 99);
+        assert_eq!(limits.peer_topic_alias_maximum, 3);
+        assert_eq!((limits.receive_maximum, limits.topic_alias_maximum), (20, 5));
+    }
+}

@@ -1,0 +1,166 @@
+use std::collections::VecDeque;
+
+use tenbin_codec::PacketId;
+
+use crate::Delivery;
+
+/// Everything that we sent and that holds a Packet Identifier, in the order of sending.
+///
+/// ```text
+///   sequence   first          first+1        …                    first+len
+///   slots      [ Publish ]    [ done ]       [ Released ] …       next to give
+///   packet id  sequence mod 65,535 + 1
+/// ```
+///
+/// A Packet Identifier is a position, so finding one, giving one and resending in order need no search. The
+/// price: an identifier comes free only when all older ones are, so a peer that acknowledges everything but one
+/// message comes to a halt 65,534 messages later.
+#[derive(Debug, Default)]
+pub(crate) struct Outbound {
+    slots: VecDeque<Option<Stage>>,
+    /// Sequence number of the front slot.
+    first: u64,
+    /// Messages that are not done.
+    messages: usize,
+}
+
+/// What a Packet Identifier waits for.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// PUBACK (QoS 1) or PUBREC (QoS 2).
+    Published(Delivery),
+    /// PUBCOMP: the peer has the message, which is forgotten here `[MQTT-4.3.3-6]`.
+    Released,
+    /// SUBACK or UNSUBACK; ends with the connection.
+    Request,
+}
+
+impl Outbound {
+    /// Gives the next Packet Identifier `[MQTT-2.2.1-4]`; `None` when all are taken.
+    pub(crate) fn open_next(&mut self, stage: Stage) -> Option<PacketId> {
+        if self.slots.len() >= IDS as usize {
+            return None;
+        }
+        let id = packet_id(self.first + self.slots.len() as u64);
+        self.messages += usize::from(stage.is_message());
+        self.slots.push_back(Some(stage));
+        Some(id)
+    }
+
+    /// What `id` waits for.
+    pub(crate) fn stage(&self, id: PacketId) -> Option<&Stage> {
+        self.slots.get(self.position(id))?.as_ref()
+    }
+
+    /// Puts another stage in the place of the one that `id` is in.
+    pub(crate) fn advance(&mut self, id: PacketId, stage: Stage) {
+        let position = self.position(id);
+        if let Some(slot @ Some(_)) = self.slots.get_mut(position) {
+            *slot = Some(stage);
+        }
+    }
+
+    /// `id` is done and can be given again.
+    pub(crate) fn close(&mut self, id: PacketId) -> Option<Stage> {
+        let position = self.position(id);
+        let stage = self.slots.get_mut(position)?.take()?;
+        self.messages -= usize::from(stage.is_message());
+        while let Some(None) = self.slots.front() {
+            self.slots.pop_front();
+            self.first += 1;
+        }
+        Some(stage)
+    }
+
+    /// Closes what does not outlive a connection.
+    pub(crate) fn drop_requests(&mut self) {
+        for sequence in self.first..self.next_sequence() {
+            let id = packet_id(sequence);
+            if matches!(self.stage(id), Some(Stage::Request)) {
+                self.close(id);
+            }
+        }
+    }
+
+    pub(crate) fn messages(&self) -> usize {
+        self.messages
+    }
+
+    /// The sequence number of `id`, if it is open.
+    pub(crate) fn sequence(&self, id: PacketId) -> u64 {
+        self.first + self.position(id) as u64
+    }
+
+    /// The oldest sequence number that may be open.
+    pub(crate) fn first_sequence(&self) -> u64 {
+        self.first
+    }
+
+    /// One past the newest sequence number.
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.first + self.slots.len() as u64
+    }
+
+    fn position(&self, id: PacketId) -> usize {
+        let front = self.first % IDS;
+        ((u64::from(id.get() - 1) + IDS - front) % IDS) as usize
+    }
+}
+
+impl Stage {
+    fn is_message(&self) -> bool {
+        !matches!(self, Self::Request)
+    }
+}
+
+/// Packet Identifiers there are: 1 to 65,535.
+const IDS: u64 = u16::MAX as u64;
+
+/// The Packet Identifier of a sequence number.
+pub(crate) fn packet_id(sequence: u64) -> PacketId {
+    PacketId::new((sequence % IDS) as u16 + 1).expect("1 to 65,535")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mqtt_2_2_1_4_identifiers_are_never_zero_and_never_given_twice() {
+        let mut outbound = Outbound::default();
+        let mut open = std::collections::HashSet::new();
+        for round in 0..200_000u32 {
+            let id = outbound.open_next(Stage::Released).unwrap();
+            assert!(open.insert(id), "{id} is taken");
+            // leave every third one open for a while
+            if round % 3 != 0 {
+                assert!(outbound.close(id).is_some());
+                open.remove(&id);
+            } else if open.len() > 100 {
+                open.drain().for_each(|id| assert!(outbound.close(id).is_some()));
+            }
+        }
+        assert_eq!(outbound.messages(), open.len());
+    }
+
+    #[test]
+    fn all_65535_can_be_open_at_once_and_no_more() {
+        let mut outbound = Outbound::default();
+        let ids = (0..65_535).map(|_| outbound.open_next(Stage::Request).unwrap()).collect::<Vec<_>>();
+        assert_eq!(outbound.open_next(Stage::Request), None);
+        outbound.close(ids[1]);
+        assert_eq!(outbound.open_next(Stage::Request), None, "an older one is open");
+        outbound.close(ids[0]);
+        assert_eq!(outbound.open_next(Stage::Request), Some(ids[0]));
+    }
+
+    #[test]
+    fn unknown_identifiers_are_nothing() {
+        let mut outbound = Outbound::default();
+        let id = outbound.open_next(Stage::Request).unwrap();
+        assert!(outbound.stage(PacketId::new(9).unwrap()).is_none());
+        assert!(outbound.close(PacketId::new(9).unwrap()).is_none());
+        assert!(outbound.close(id).is_some());
+        assert!(outbound.close(id).is_none());
+    }
+}

@@ -1,0 +1,39 @@
+use std::collections::HashSet;
+
+use tenbin_codec::PacketId;
+
+use crate::outbound::Outbound;
+
+/// Session State (MQTT 5.0 §4.1) of one side, as far as it is about messages under way: what outlives a
+/// Network Connection. Subscriptions and waiting messages are kept by whoever routes.
+#[derive(Debug, Default)]
+pub struct Session {
+    /// QoS 1 and 2 messages that we sent and the peer has not wholly acknowledged.
+    pub(crate) outbound: Outbound,
+    /// QoS 2 messages that we took and the peer has not released.
+    pub(crate) awaiting_release: HashSet<PacketId>,
+    /// The highest Receive Maximum that we granted on an earlier connection; 0 = there was none.
+    pub(crate) receive_maximum: u16,
+}
+
+impl Session {
+    /// A session in which nothing has happened.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Messages that we sent and that are not wholly acknowledged.
+    pub fn in_flight(&self) -> usize {
+        self.outbound.messages()
+    }
+
+    /// QoS 2 messages that we took and that are not released.
+    pub fn awaiting_release(&self) -> usize {
+        self.awaiting_release.len()
+    }
+
+    /// Whether nothing is under way in either direction.
+    pub fn is_empty(&self) -> bool {
+        self.in_flight() == 0 && self.awaiting_release.is_empty()
+    }
+}

@@ -1,0 +1,110 @@
+use std::fmt;
+
+use tenbin_codec::{DecodeError, PacketId, PacketType, ReasonCode};
+
+/// A rule that the peer broke: the end of its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Violation {
+    /// Bytes that are no legal packet.
+    Decode(DecodeError),
+    /// A second CONNECT.
+    SecondConnect,
+    /// A packet that has no place at this point.
+    Unexpected(PacketType),
+    /// A Topic Alias above the maximum.
+    TopicAliasTooHigh(u16),
+    /// A Topic Alias without topic that no PUBLISH has introduced.
+    TopicAliasUnknown(u16),
+    /// A client's PUBLISH with a Subscription Identifier.
+    SubscriptionIdentifier,
+    /// More unacknowledged QoS 1 and 2 messages than the Receive Maximum.
+    ReceiveMaximum(u16),
+    /// A QoS above the server's Maximum QoS.
+    MaximumQoS,
+    /// RETAIN where retained messages are not served.
+    Retain,
+    /// An acknowledgement of another QoS than the message's.
+    AckMismatch(PacketId),
+    /// Nothing received for 1.5 × Keep Alive.
+    KeepAlive,
+    /// No PINGRESP came.
+    PingResponse,
+    /// DISCONNECT gives a session of expiry 0 a longer life.
+    SessionExpiryRaised,
+    /// A Client sends what is a Server's word in DISCONNECT.
+    ServerReference,
+}
+
+impl Violation {
+    /// The Reason Code that tells the peer.
+    pub fn reason(self) -> ReasonCode {
+        match self {
+            Self::Decode(error) => error.reason(),
+            Self::TopicAliasTooHigh(_) => ReasonCode::TopicAliasInvalid,
+            Self::ReceiveMaximum(_) => ReasonCode::ReceiveMaximumExceeded,
+            Self::MaximumQoS => ReasonCode::QoSNotSupported,
+            Self::Retain => ReasonCode::RetainNotSupported,
+            Self::KeepAlive => ReasonCode::KeepAliveTimeout,
+            Self::PingResponse => ReasonCode::UnspecifiedError, // Keep Alive timeout is the Server's word
+            Self::SecondConnect
+            | Self::Unexpected(_)
+            | Self::TopicAliasUnknown(_)
+            | Self::SubscriptionIdentifier
+            | Self::AckMismatch(_)
+            | Self::SessionExpiryRaised
+            | Self::ServerReference => ReasonCode::ProtocolError,
+        }
+    }
+
+    /// The statement of the standard that was broken: an identifier where it has one, else the section.
+    pub fn rule(self) -> &'static str {
+        match self {
+            Self::Decode(error) => error.rule(),
+            Self::SecondConnect => "MQTT-3.1.0-2",
+            Self::Unexpected(PacketType::Auth) => "MQTT-4.12.0-7",
+            Self::Unexpected(_) => "MQTT 5.0 §2.1.2",
+            Self::TopicAliasTooHigh(_) => "MQTT-3.2.2-17",
+            Self::TopicAliasUnknown(_) => "MQTT 5.0 §3.3.2.3.4",
+            Self::SubscriptionIdentifier => "MQTT-3.3.4-6",
+            Self::ReceiveMaximum(_) => "MQTT-3.3.4-7",
+            Self::MaximumQoS => "MQTT-3.2.2-11",
+            Self::Retain => "MQTT-3.2.2-14",
+            Self::AckMismatch(_) => "MQTT-2.2.1-5",
+            Self::KeepAlive => "MQTT-3.1.2-22",
+            Self::PingResponse => "MQTT 5.0 §3.1.2.10",
+            Self::SessionExpiryRaised => "MQTT 5.0 §3.14.2.2.2",
+            Self::ServerReference => "MQTT 5.0 §3.14.2.2.5",
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Decode(error) => return error.fmt(f),
+            Self::SecondConnect => write!(f, "second CONNECT")?,
+            Self::Unexpected(packet) => write!(f, "{packet} has no place here")?,
+            Self::TopicAliasTooHigh(alias) => write!(f, "topic alias {alias} is above the maximum")?,
+            Self::TopicAliasUnknown(alias) => write!(f, "topic alias {alias} stands for nothing")?,
+            Self::SubscriptionIdentifier => write!(f, "subscription identifier in a client's PUBLISH")?,
+            Self::ReceiveMaximum(maximum) => write!(f, "more than {maximum} unacknowledged messages")?,
+            Self::MaximumQoS => write!(f, "QoS above the server's maximum")?,
+            Self::Retain => write!(f, "retained messages are not served")?,
+            Self::AckMismatch(id) => write!(f, "acknowledgement of packet {id} does not fit its QoS")?,
+            Self::KeepAlive => write!(f, "nothing received for 1.5 x keep alive")?,
+            Self::PingResponse => write!(f, "no PINGRESP")?,
+            Self::SessionExpiryRaised => write!(f, "DISCONNECT raises a session expiry of 0")?,
+            Self::ServerReference => write!(f, "server reference in a client's DISCONNECT")?,
+        }
+        write!(f, " [{}]", self.rule())
+    }
+}
+
+impl std::error::Error for Violation {}
+
+impl From<DecodeError> for Violation {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
+    }
+}
