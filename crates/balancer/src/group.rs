@@ -1,0 +1,244 @@
+//! A share group: who is in it, and the way to its members.
+
+use std::sync::Arc;
+
+use crate::{
+    load::MemberLoad,
+    members::{Member, MemberId, Members, Seated, Snapshot},
+    nanos::Nanos,
+    policy::Policy,
+    sync::{AtomicU64, Mutex, OwnLine, Published, Relaxed, lock},
+};
+
+/// The members that share one subscription, of which each message goes to one.
+///
+/// `T` is what the caller attaches to a member, e.g. the handle of its queue. Readers work on published
+/// snapshots and never wait, not even while a member joins or leaves. Joining and leaving cost time and memory in
+/// proportion to the number of members, since each publishes a new snapshot; a snapshot and the values of members
+/// that left are freed by whoever lets go of it last.
+#[derive(Debug)]
+pub struct Group<T> {
+    policy: Policy,
+    /// Serialises `join` and `leave`; no reader takes it. No other lock is taken under it.
+    writers: Mutex<()>,
+    /// Stored by writers under `writers`, loaded by anybody. Its release and acquire are what makes a member's
+    /// fields visible to those who find it.
+    published: Published<Snapshot<T>>,
+    /// The next turn to give out. Incremented by every booking and joining, read by nobody else; `Relaxed`, since
+    /// all that counts is that no two get the same number.
+    sequence: OwnLine<AtomicU64>,
+}
+
+impl<T> Group<T> {
+    /// An empty group that will choose by `policy`.
+    pub fn new(policy: Policy) -> Self {
+        Self {
+            policy,
+            writers: Mutex::new(()),
+            published: Published::new(Snapshot::new(Vec::new())),
+            sequence: OwnLine(AtomicU64::new(0)),
+        }
+    }
+
+    /// How the group chooses.
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// Adds a member, last in join order and in turn. `load` belongs to the client and is shared by all its
+    /// groups; joining does not change it.
+    ///
+    /// If `id` is a member already, `load` and `value` replace those it had, and it keeps its place, its turn and
+    /// the time of its joining.
+    pub fn join(&self, id: MemberId, load: Arc<MemberLoad>, value: T, now: Nanos) {
+        self.update(|roster| match roster.iter_mut().find(|seated| seated.member.id == id) {
+            Some(seated) => {
+                let joined_at = seated.member.joined_at;
+                seated.member = Arc::new(Member { id, value, load, joined_at });
+                true
+            }
+            None => {
+                let turn = self.sequence.0.fetch_add(1, Relaxed);
+                let member = Arc::new(Member { id, value, load, joined_at: now });
+                roster.push(Seated { member, turn });
+                true
+            }
+        });
+    }
+
+    /// Removes a member; `false` if there was none of that name. A pick under way may still return it.
+    pub fn leave(&self, id: MemberId) -> bool {
+        self.update(|roster| {
+            let before = roster.len();
+            roster.retain(|seated| seated.member.id != id);
+            roster.len() < before
+        })
+    }
+
+    /// The members as they are now. Takes no lock.
+    pub fn members(&self) -> Members<'_, T> {
+        Members { snapshot: self.published.load(), policy: self.policy, sequence: &self.sequence.0 }
+    }
+
+    /// The number of members now.
+    pub fn len(&self) -> usize {
+        self.published.load().len()
+    }
+
+    /// Whether there is no member now.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Publishes what `change` makes of the members, if it says that it changed them.
+    fn update(&self, change: impl FnOnce(&mut Vec<Seated<T>>) -> bool) -> bool {
+        let writer = lock(&self.writers);
+        let current = self.published.load();
+        let mut roster = current.roster();
+        let changed = change(&mut roster);
+        if changed {
+            self.published.store(Snapshot::new(roster));
+        }
+        // `current` outlives the lock: the destructor of a value that leaves with it may use the group.
+        drop(writer);
+        changed
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::{sync::mpsc::sync_channel, thread, time::Duration};
+
+    use super::*;
+    use crate::{Availability, Rng};
+
+    fn load() -> Arc<MemberLoad> {
+        Arc::new(MemberLoad::new(Nanos(0)))
+    }
+
+    fn group_of(policy: Policy, values: &[&'static str]) -> Group<&'static str> {
+        let group = Group::new(policy);
+        for (id, value) in (0..).zip(values) {
+            group.join(MemberId(id), load(), *value, Nanos(id));
+        }
+        group
+    }
+
+    fn picks(group: &Group<&'static str>, count: usize) -> Vec<&'static str> {
+        let mut rng = Rng::new(1);
+        (0..count).filter_map(|_| group.members().pick(Nanos(100), &mut rng).map(|member| *member.value())).collect()
+    }
+
+    #[test]
+    fn members_stand_in_join_order() {
+        let group = group_of(Policy::RoundRobin, &["a", "b", "c"]);
+        assert!(group.leave(MemberId(1)));
+        assert!(!group.leave(MemberId(1)));
+        group.join(MemberId(1), load(), "d", Nanos(9));
+        let members = group.members();
+        let listed: Vec<_> =
+            members.iter().map(|member| (member.id().0, *member.value(), member.joined_at().0)).collect();
+        assert_eq!(listed, [(0, "a", 0), (2, "c", 2), (1, "d", 9)]);
+        assert_eq!((group.len(), group.is_empty(), members.len(), members.is_empty()), (3, false, 3, false));
+    }
+
+    #[test]
+    fn an_empty_group_picks_nobody() {
+        for policy in Policy::ALL {
+            let group = group_of(policy, &["a"]);
+            assert!(group.leave(MemberId(0)));
+            assert!(group.is_empty());
+            assert!(group.members().pick(Nanos(1), &mut Rng::new(0)).is_none());
+        }
+    }
+
+    #[test]
+    fn joining_again_replaces_the_value_and_keeps_the_place() {
+        let group = group_of(Policy::RoundRobin, &["a", "b", "c"]);
+        assert_eq!(picks(&group, 1), ["a"]);
+        let replacement = load();
+        group.join(MemberId(1), Arc::clone(&replacement), "B", Nanos(50));
+        assert_eq!(group.len(), 3);
+        assert_eq!(picks(&group, 5), ["B", "c", "a", "B", "c"]);
+        let members = group.members();
+        let member = members.iter().nth(1).expect("three members");
+        assert!(Arc::ptr_eq(member.load(), &replacement));
+        assert_eq!((member.id(), member.joined_at()), (MemberId(1), Nanos(1)));
+        assert_eq!(replacement.snapshot().sent_since_report, 2);
+    }
+
+    #[test]
+    fn equal_members_take_turns_at_one_instant() {
+        for policy in [Policy::RoundRobin, Policy::ThesisScore] {
+            let group = group_of(policy, &["a", "b", "c"]);
+            assert_eq!(picks(&group, 7), ["a", "b", "c", "a", "b", "c", "a"], "{policy}");
+            group.join(MemberId(3), load(), "d", Nanos(100));
+            assert!(group.leave(MemberId(1)));
+            if policy == Policy::RoundRobin {
+                assert_eq!(picks(&group, 6), ["c", "a", "d", "c", "a", "d"], "newcomers come last");
+            }
+        }
+    }
+
+    #[test]
+    fn turns_are_the_groups_own_and_loads_are_shared() {
+        let shared = [load(), load()];
+        let groups = [Policy::RoundRobin, Policy::RoundRobin].map(|policy| {
+            let group = Group::new(policy);
+            group.join(MemberId(0), Arc::clone(&shared[0]), "a", Nanos(0));
+            group.join(MemberId(1), Arc::clone(&shared[1]), "b", Nanos(0));
+            group
+        });
+        for _ in 0..2 {
+            assert_eq!((picks(&groups[0], 1), picks(&groups[1], 2)), (vec!["a"], vec!["a", "b"]));
+            assert_eq!((picks(&groups[0], 1), picks(&groups[1], 2)), (vec!["b"], vec!["a", "b"]));
+        }
+        assert_eq!(shared.each_ref().map(|load| load.snapshot().sent_since_report), [6, 6]);
+        shared[0].set_availability(Availability::Offline);
+        assert_eq!((picks(&groups[0], 2), picks(&groups[1], 2)), (vec!["b", "b"], vec!["b", "b"]));
+    }
+
+    #[test]
+    fn an_outdated_snapshot_still_works() {
+        let group = group_of(Policy::ThesisScore, &["a"]);
+        let members = group.members();
+        assert!(group.leave(MemberId(0)));
+        assert_eq!(members.pick(Nanos(1), &mut Rng::new(0)).map(Member::id), Some(MemberId(0)));
+        assert!(group.is_empty());
+    }
+
+    #[test]
+    fn readers_go_on_while_a_writer_holds_the_lock() {
+        for policy in Policy::ALL {
+            let group = group_of(policy, &["a", "b"]);
+            thread::scope(|scope| {
+                // Let go of before the scope waits for the reader, so that a failure does not hang.
+                let _writer = lock(&group.writers);
+                let (done, finished) = sync_channel(1);
+                let group = &group;
+                scope.spawn(move || {
+                    assert_eq!(picks(group, 10).len(), 10);
+                    assert_eq!((group.members().iter().count(), group.len()), (2, 2));
+                    // The test has given up if nobody receives.
+                    let _ = done.send(());
+                });
+                finished.recv_timeout(Duration::from_secs(10)).expect("a reader does not wait for the writer");
+            });
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_dropped_may_use_the_group() {
+        struct Leaver(Arc<Group<Option<Leaver>>>, u64);
+        impl Drop for Leaver {
+            fn drop(&mut self) {
+                self.0.leave(MemberId(self.1));
+            }
+        }
+        let group = Arc::new(Group::new(Policy::RoundRobin));
+        group.join(MemberId(1), load(), None, Nanos(0));
+        group.join(MemberId(0), load(), Some(Leaver(Arc::clone(&group), 1)), Nanos(0));
+        assert!(group.leave(MemberId(0)));
+        assert!(group.is_empty());
+    }
+}

@@ -1,0 +1,60 @@
+//! Which member of a share group gets this message.
+//!
+//! A [`Group`] holds the members that share one subscription. Each member points at the [`MemberLoad`] of its
+//! client: what the client last reported about itself, and what was sent to it since. [`Members::pick`] reads the
+//! loads of all members, chooses one by the group's [`Policy`] and books the message, without a lock and without
+//! an allocation.
+//!
+//! ```text
+//!   LoadReport ──report()──► MemberLoad ◄──── Arc ──┬── Group "a": Member, turn
+//!   set_availability() ────►  (one per client)      └── Group "b": Member, turn
+//!                                 ▲
+//!                                 └── booked by Members::pick(now, rng)
+//! ```
+//!
+//! The crate knows no MQTT and no runtime, reads no clock (`now` is an argument) and makes no randomness of its
+//! own (an [`Rng`] is an argument), so the same calls always give the same choices.
+//!
+//! ```
+//! use std::{sync::Arc, time::Duration};
+//! use tenbin_balancer::{Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng};
+//!
+//! let (start, later) = (Nanos(0), Nanos(1_000_000_000));
+//! let group = Group::new(Policy::ThesisScore);
+//! let loads = [25, 250].map(|ms| {
+//!     let load = Arc::new(MemberLoad::new(start));
+//!     let processing_time = Duration::from_millis(ms);
+//!     load.report(&LoadReport { messages_in_queue: 8, processing_time }, later);
+//!     load
+//! });
+//! group.join(MemberId(1), Arc::clone(&loads[0]), "fast", start);
+//! group.join(MemberId(2), Arc::clone(&loads[1]), "slow", start);
+//!
+//! let chosen = group.members().pick(later, &mut Rng::new(7)).map(|member| *member.value());
+//! assert_eq!(chosen, Some("fast"));
+//! assert_eq!(loads[0].snapshot().sent_since_report, 1);
+//! ```
+//!
+//! "Thesis" in these pages is Todoroki's master's thesis on the dynamic load balancing of shared subscriptions
+//! by the state of the subscriber group; its Table 3 names the fields of [`MemberLoad`].
+
+#![forbid(unsafe_code)]
+
+mod group;
+mod load;
+mod members;
+mod nanos;
+mod pick;
+mod policy;
+mod report;
+mod rng;
+mod seats;
+mod sync;
+
+pub use group::Group;
+pub use load::{Availability, LoadSnapshot, MemberLoad};
+pub use members::{Iter, Member, MemberId, Members};
+pub use nanos::Nanos;
+pub use policy::{Policy, UnknownPolicy};
+pub use report::{LoadReport, ReportError};
+pub use rng::Rng;

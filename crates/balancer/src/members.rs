@@ -1,0 +1,157 @@
+//! The members of a group: one of them, and all of them at one moment.
+
+use std::{fmt, iter::FusedIterator, slice, sync::Arc};
+
+use crate::{
+    load::MemberLoad,
+    nanos::Nanos,
+    pick::pick,
+    policy::Policy,
+    rng::Rng,
+    seats::Seats,
+    sync::{AtomicU64, PublishedGuard},
+};
+
+/// Names a member within its groups. The caller assigns it, one per client session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberId(pub u64);
+
+/// A member of a group, with the value that the caller attached to it.
+#[derive(Debug)]
+pub struct Member<T> {
+    pub(crate) id: MemberId,
+    pub(crate) value: T,
+    pub(crate) load: Arc<MemberLoad>,
+    pub(crate) joined_at: Nanos,
+}
+
+impl<T> Member<T> {
+    /// The name under which the member joined.
+    pub fn id(&self) -> MemberId {
+        self.id
+    }
+
+    /// What the caller attached to the member at joining.
+    pub fn value(&self) -> &T {
+        &self.value
+    }
+
+    /// The load of the member's client.
+    pub fn load(&self) -> &Arc<MemberLoad> {
+        &self.load
+    }
+
+    /// When the member joined; joining again under the same name does not change it.
+    pub fn joined_at(&self) -> Nanos {
+        self.joined_at
+    }
+}
+
+/// The members of a group as they were when this was taken, in join order; see
+/// [`Group::members`](crate::Group::members).
+///
+/// Made for short use, e.g. one batch of messages: it keeps members which leave meanwhile, and their values,
+/// alive; and turns taken through an outdated one are unknown to those who took a newer one.
+pub struct Members<'a, T> {
+    pub(crate) snapshot: PublishedGuard<Snapshot<T>>,
+    pub(crate) policy: Policy,
+    pub(crate) sequence: &'a AtomicU64,
+}
+
+impl<T> Members<'_, T> {
+    /// Chooses the member for one message sent at `now` and books the message on it: its load counts one message
+    /// more since the last report, `now` as its last send, and its turn in this group is over.
+    ///
+    /// `None` only if there is no member. Takes no lock and allocates nothing. `now` may be the same for many
+    /// picks; then members of equal merit take turns. `rng` is used by [`Policy::Random`] only.
+    pub fn pick(&self, now: Nanos, rng: &mut Rng) -> Option<&Member<T>> {
+        let index = pick(self.policy, &self.snapshot.seats, self.sequence, now, rng)?;
+        Some(&self.snapshot.members[index])
+    }
+
+    /// All members, in join order.
+    pub fn iter(&self) -> Iter<'_, T> {
+        Iter(self.snapshot.members.iter())
+    }
+
+    /// The number of members.
+    pub fn len(&self) -> usize {
+        self.snapshot.members.len()
+    }
+
+    /// Whether there is no member.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Members<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self).finish()
+    }
+}
+
+impl<'a, T> IntoIterator for &'a Members<'_, T> {
+    type Item = &'a Member<T>;
+    type IntoIter = Iter<'a, T>;
+
+    fn into_iter(self) -> Iter<'a, T> {
+        self.iter()
+    }
+}
+
+/// Iterates over the members of a group in join order; see [`Members::iter`].
+#[derive(Debug)]
+pub struct Iter<'a, T>(slice::Iter<'a, Arc<Member<T>>>);
+
+impl<'a, T> Iterator for Iter<'a, T> {
+    type Item = &'a Member<T>;
+
+    fn next(&mut self) -> Option<&'a Member<T>> {
+        self.0.next().map(|member| &**member)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl<T> ExactSizeIterator for Iter<'_, T> {}
+impl<T> FusedIterator for Iter<'_, T> {}
+
+/// What a group publishes: its members, and apart from them what a scan reads of them.
+///
+/// INVARIANT: `members` and `seats` have the same length and order.
+#[derive(Debug)]
+pub(crate) struct Snapshot<T> {
+    members: Box<[Arc<Member<T>>]>,
+    seats: Seats,
+}
+
+impl<T> Snapshot<T> {
+    pub(crate) fn new(roster: Vec<Seated<T>>) -> Self {
+        let turns: Vec<u64> = roster.iter().map(|seated| seated.turn).collect();
+        let members: Box<[_]> = roster.into_iter().map(|seated| seated.member).collect();
+        let loads = members.iter().map(|member| Arc::clone(&member.load)).collect();
+        Self { seats: Seats::new(loads, &turns), members }
+    }
+
+    /// The members with their turns as they are now, to make the next snapshot of.
+    ///
+    /// A turn taken between this copy and the publication of the next snapshot is lost with the old one: that
+    /// member may be chosen once more before its turn. Its load, which is shared by both, has the message.
+    pub(crate) fn roster(&self) -> Vec<Seated<T>> {
+        let seated = |(index, member)| Seated { member: Arc::clone(member), turn: self.seats.turn(index) };
+        self.members.iter().enumerate().map(seated).collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.members.len()
+    }
+}
+
+/// A member and its turn, while a writer makes a snapshot.
+pub(crate) struct Seated<T> {
+    pub(crate) member: Arc<Member<T>>,
+    pub(crate) turn: u64,
+}

@@ -1,0 +1,69 @@
+//! Random: any candidate, with equal chances.
+
+use crate::{load::Availability, rng::Rng, seats::Seats};
+
+/// A seat drawn from those of the best availability. `None` if there is no seat.
+///
+/// The first draw is from all seats and counts if it hits a ready one, which leaves the chances of the ready ones
+/// equal. Otherwise one scan draws from the best rank it meets, keeping the k-th of a rank with chance 1/k.
+pub(crate) fn choose(seats: &Seats, rng: &mut Rng) -> Option<usize> {
+    let loads = seats.loads();
+    let drawn = rng.below(loads.len());
+    if loads.get(drawn)?.rank() == READY {
+        return Some(drawn);
+    }
+    let (mut best_rank, mut met, mut chosen) = (u64::MAX, 0, drawn);
+    for (index, load) in loads.iter().enumerate() {
+        let rank = load.rank();
+        if rank > best_rank {
+            continue;
+        }
+        if rank < best_rank {
+            (best_rank, met) = (rank, 0);
+        }
+        met += 1;
+        if rng.below(met) == 0 {
+            chosen = index;
+        }
+    }
+    Some(chosen)
+}
+
+const READY: u64 = Availability::Ready as u64;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{load::MemberLoad, nanos::Nanos};
+
+    #[test]
+    fn candidates_of_the_best_availability_have_equal_chances() {
+        use Availability::{Full, Offline, Ready};
+        let cases: [([Availability; 5], [bool; 5]); 4] = [
+            ([Ready; 5], [true; 5]),
+            ([Ready, Full, Ready, Offline, Ready], [true, false, true, false, true]),
+            ([Offline, Full, Offline, Full, Offline], [false, true, false, true, false]),
+            ([Offline; 5], [true; 5]),
+        ];
+        let mut rng = Rng::new(42);
+        for (availabilities, candidates) in cases {
+            let loads = availabilities.map(|availability| {
+                let load = Arc::new(MemberLoad::new(Nanos(0)));
+                load.set_availability(availability);
+                load
+            });
+            let seats = Seats::new(Box::new(loads), &[0; 5]);
+            let mut counts = [0_usize; 5];
+            for _ in 0..10_000 {
+                counts[choose(&seats, &mut rng).expect("there are seats")] += 1;
+            }
+            let fair = 10_000 / candidates.iter().filter(|&&is_candidate| is_candidate).count();
+            for (count, is_candidate) in counts.into_iter().zip(candidates) {
+                let expected = if is_candidate { fair * 9 / 10..fair * 11 / 10 } else { 0..1 };
+                assert!(expected.contains(&count), "{availabilities:?}: {counts:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What the policies scan: the loads and turns of a group's members, flat and without their values.
+
+use std::sync::Arc;
+
+use crate::{
+    load::MemberLoad,
+    sync::{AtomicU64, Relaxed},
+};
+
+/// One seat per member, in join order: a pointer to the member's load and the member's turn.
+///
+/// A turn says when the member was last chosen *in this group*: a number of the group's sequence, taken at joining
+/// and at every booking. Members of the same merit are chosen in the order of their turns, oldest first, which is
+/// round robin whatever the clock does.
+#[derive(Debug)]
+pub(crate) struct Seats {
+    loads: Box<[Arc<MemberLoad>]>,
+    turns: Box<[TurnLine]>,
+}
+
+/// Eight turns on a cache line of their own: pickers of one group write there, those of other groups never.
+/// Packed, since every picker of the group reads all of them anyway.
+///
+/// Written by pickers ([`Seats::try_take_turn`], [`Seats::take_turn`]), read by pickers and by writers who copy
+/// it into the next snapshot. `Relaxed`: the comparison in `compare_exchange` needs only the modification order
+/// of the one turn, and nothing else is published through it.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct TurnLine([AtomicU64; TURNS_PER_LINE]);
+
+impl Seats {
+    /// Seats for loads with these turns, in this order.
+    pub(crate) fn new(loads: Box<[Arc<MemberLoad>]>, turns: &[u64]) -> Self {
+        let turns = turns
+            .chunks(TURNS_PER_LINE)
+            .map(|chunk| {
+                let line = TurnLine::default();
+                for (turn, &value) in line.0.iter().zip(chunk) {
+                    turn.store(value, Relaxed);
+                }
+                line
+            })
+            .collect();
+        Self { loads, turns }
+    }
+
+    pub(crate) fn loads(&self) -> &[Arc<MemberLoad>] {
+        &self.loads
+    }
+
+    /// Loads and turns side by side, for the scans that need every turn.
+    pub(crate) fn by_line(&self) -> impl Iterator<Item = (&[Arc<MemberLoad>], &[AtomicU64; TURNS_PER_LINE])> {
+        self.loads.chunks(TURNS_PER_LINE).zip(self.turns.iter().map(|line| &line.0))
+    }
+
+    pub(crate) fn turn(&self, index: usize) -> u64 {
+        self.turn_at(index).load(Relaxed)
+    }
+
+    /// Sets the turn to `ticket` if it is still what the picker saw; fails if another picker was faster.
+    pub(crate) fn try_take_turn(&self, index: usize, seen: u64, ticket: u64) -> bool {
+        self.turn_at(index).compare_exchange(seen, ticket, Relaxed, Relaxed).is_ok()
+    }
+
+    /// Sets the turn to `ticket`, or leaves a later one.
+    pub(crate) fn take_turn(&self, index: usize, ticket: u64) {
+        self.turn_at(index).fetch_max(ticket, Relaxed);
+    }
+
+    fn turn_at(&self, index: usize) -> &AtomicU64 {
+        &self.turns[index / TURNS_PER_LINE].0[index % TURNS_PER_LINE]
+    }
+}
+
+pub(crate) const TURNS_PER_LINE: usize = 8;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::nanos::Nanos;
+
+    #[test]
+    fn a_line_of_turns_is_a_cache_line() {
+        assert_eq!((size_of::<TurnLine>(), align_of::<TurnLine>()), (64, 64));
+    }
+
+    #[test]
+    fn turns_stand_beside_their_loads() {
+        for len in [0, 1, 7, 8, 9, 20] {
+            let loads: Box<[_]> = (0..len).map(|_| Arc::new(MemberLoad::new(Nanos(0)))).collect();
+            let turns: Vec<u64> = (100..100 + len).collect();
+            let seats = Seats::new(loads.clone(), &turns);
+            let read = (0..seats.loads().len()).map(|index| seats.turn(index));
+            assert!(read.eq(turns.iter().copied()));
+            let pairs = seats.by_line().flat_map(|(loads, turns)| loads.iter().zip(turns));
+            let expected = loads.iter().zip(&turns);
+            assert!(
+                pairs.zip(expected).all(|(is, should)| Arc::ptr_eq(is.0, should.0) && is.1.load(Relaxed) == *should.1)
+            );
+        }
+    }
+
+    #[test]
+    fn a_turn_can_be_taken_once() {
+        let seats = Seats::new(Box::new([Arc::new(MemberLoad::new(Nanos(0)))]), &[4]);
+        assert!(seats.try_take_turn(0, 4, 9));
+        assert!(!seats.try_take_turn(0, 4, 10));
+        seats.take_turn(0, 8);
+        assert_eq!(seats.turn(0), 9);
+    }
+}

@@ -1,0 +1,83 @@
+//! The one place that names atomics, locks and the published snapshot, so that the concurrency models in
+//! `tests/loom.rs` can run the very same code over loom's versions of them.
+//!
+//! `Arc` is std's in both: it is part of the public API and nothing here depends on its counts.
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicU8, AtomicU64, Ordering::Relaxed},
+};
+
+#[cfg(loom)]
+pub(crate) use loom::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicU8, AtomicU64, Ordering::Relaxed},
+};
+
+pub(crate) use published::{Published, PublishedGuard};
+
+/// Locks, also after a panic of another holder: what our mutexes guard is whole between any two statements.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// A value alone on its cache line, so that writes to it do not slow readers of its neighbours.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct OwnLine<T>(pub(crate) T);
+
+#[cfg(not(loom))]
+mod published {
+    use std::sync::Arc;
+
+    /// A value that is replaced as a whole and read without a lock.
+    ///
+    /// A load that returns a value sees everything that was done before that value was stored (release/acquire,
+    /// given by `ArcSwap`).
+    #[derive(Debug)]
+    pub(crate) struct Published<T>(arc_swap::ArcSwap<T>);
+
+    pub(crate) type PublishedGuard<T> = arc_swap::Guard<Arc<T>>;
+
+    impl<T> Published<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(arc_swap::ArcSwap::from_pointee(value))
+        }
+
+        pub(crate) fn load(&self) -> PublishedGuard<T> {
+            self.0.load()
+        }
+
+        pub(crate) fn store(&self, value: T) {
+            self.0.store(Arc::new(value));
+        }
+    }
+}
+
+/// Stand-in for `ArcSwap`, which loom cannot see into. A load clones the `Arc` under a loom mutex: it keeps the
+/// release/acquire promise above, and orders loads among each other, which `ArcSwap` does not. The models thus
+/// check this crate's use of the snapshot; `ArcSwap` itself is trusted.
+#[cfg(loom)]
+mod published {
+    use std::sync::Arc;
+
+    #[derive(Debug)]
+    pub(crate) struct Published<T>(super::Mutex<Arc<T>>);
+
+    pub(crate) type PublishedGuard<T> = Arc<T>;
+
+    impl<T> Published<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(super::Mutex::new(Arc::new(value)))
+        }
+
+        pub(crate) fn load(&self) -> PublishedGuard<T> {
+            Arc::clone(&super::lock(&self.0))
+        }
+
+        pub(crate) fn store(&self, value: T) {
+            *super::lock(&self.0) = Arc::new(value);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Models of concurrent use, run through every interleaving (and every value that a relaxed load may return):
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test --release -p tenbin-balancer --test loom
+//! ```
+
+#![cfg(loom)]
+
+use std::{sync::Arc, time::Duration};
+
+use loom::thread;
+use tenbin_balancer::{Availability, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng};
+
+const NOW: Nanos = Nanos(1_000);
+
+/// Explores all interleavings with at most `preemptions` forced switches; bugs of this kind need few.
+fn model(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(run);
+}
+
+fn load() -> Arc<MemberLoad> {
+    Arc::new(MemberLoad::new(Nanos(0)))
+}
+
+/// A group of `loads.len()` members, whose values are their ids.
+fn group_of(policy: Policy, loads: &[Arc<MemberLoad>]) -> Arc<Group<u64>> {
+    let group = Group::new(policy);
+    for (id, load) in (0..).zip(loads) {
+        group.join(MemberId(id), Arc::clone(load), id, Nanos(0));
+    }
+    Arc::new(group)
+}
+
+fn pick(group: &Group<u64>) -> Option<u64> {
+    group.members().pick(NOW, &mut Rng::new(5)).map(|member| *member.value())
+}
+
+fn sent(load: &MemberLoad) -> u64 {
+    load.snapshot().sent_since_report
+}
+
+#[test]
+fn two_pickers_take_two_turns() {
+    for policy in [Policy::RoundRobin, Policy::ThesisScore] {
+        model(3, move || {
+            let loads = [load(), load()];
+            let group = group_of(policy, &loads);
+            let other = Arc::clone(&group);
+            let picker = thread::spawn(move || pick(&other));
+            let mine = pick(&group);
+            let theirs = picker.join().expect("a pick does not panic");
+            assert!(mine.is_some() && theirs.is_some());
+            assert_eq!(sent(&loads[0]) + sent(&loads[1]), 2);
+            if policy == Policy::RoundRobin {
+                assert_ne!(mine, theirs);
+                assert_eq!((sent(&loads[0]), sent(&loads[1])), (1, 1));
+            }
+        });
+    }
+}
+
+#[test]
+fn three_pickers_count_three_messages() {
+    model(3, || {
+        let loads = [load(), load()];
+        let group = group_of(Policy::RoundRobin, &loads);
+        let pickers = [(); 2].map(|()| {
+            let group = Arc::clone(&group);
+            thread::spawn(move || pick(&group))
+        });
+        assert!(pick(&group).is_some());
+        for picker in pickers {
+            assert!(picker.join().expect("a pick does not panic").is_some());
+        }
+        assert_eq!(sent(&loads[0]) + sent(&loads[1]), 3);
+    });
+}
+
+#[test]
+fn a_report_resets_the_count_and_later_bookings_stay() {
+    model(3, || {
+        let loads = [load()];
+        let group = group_of(Policy::ThesisScore, &loads);
+        assert_eq!(pick(&group), Some(0));
+        let reporter = {
+            let load = Arc::clone(&loads[0]);
+            thread::spawn(move || {
+                let processing_time = Duration::from_millis(25);
+                load.report(&LoadReport { messages_in_queue: 3, processing_time }, NOW);
+            })
+        };
+        assert_eq!(pick(&group), Some(0));
+        reporter.join().expect("a report does not panic");
+        // The booking before the report is gone; the one beside it came before or after.
+        let between = sent(&loads[0]);
+        assert!(between <= 1);
+        assert_eq!(pick(&group), Some(0));
+        let snapshot = loads[0].snapshot();
+        assert_eq!(snapshot.sent_since_report, between + 1);
+        assert_eq!((snapshot.messages_in_queue, snapshot.processing_time), (3, Duration::from_millis(25)));
+        assert_eq!((snapshot.reported_at, snapshot.sent_at), (NOW, NOW));
+    });
+}
+
+#[test]
+fn two_reports_do_not_mix() {
+    model(3, || {
+        let load = load();
+        let reports = [(1, 10), (2, 20)].map(|(messages_in_queue, ms)| {
+            (LoadReport { messages_in_queue, processing_time: Duration::from_millis(ms) }, Nanos(ms))
+        });
+        let other = {
+            let (load, (report, now)) = (Arc::clone(&load), reports[0]);
+            thread::spawn(move || load.report(&report, now))
+        };
+        load.report(&reports[1].0, reports[1].1);
+        other.join().expect("a report does not panic");
+        let snapshot = load.snapshot();
+        assert_eq!(snapshot.processing_time, Duration::from_millis(15));
+        assert!([(1, Nanos(10)), (2, Nanos(20))].contains(&(snapshot.messages_in_queue, snapshot.reported_at)));
+    });
+}
+
+#[test]
+fn a_pick_beside_join_and_leave_returns_a_member_of_a_published_snapshot() {
+    for policy in Policy::ALL {
+        model(3, move || {
+            let loads = [load(), load(), load()];
+            let group = group_of(policy, &loads[..2]);
+            let writer = {
+                let (group, load) = (Arc::clone(&group), Arc::clone(&loads[2]));
+                thread::spawn(move || {
+                    group.join(MemberId(2), load, 2, NOW);
+                    assert!(group.leave(MemberId(0)));
+                })
+            };
+            {
+                let members = group.members();
+                let ids: Vec<_> = members.iter().map(|member| *member.value()).collect();
+                assert!([&[0, 1][..], &[0, 1, 2], &[1, 2]].contains(&&ids[..]), "{ids:?}");
+                let member = members.pick(NOW, &mut Rng::new(5)).expect("no snapshot is empty");
+                assert!(ids.contains(member.value()));
+                assert_eq!(sent(&loads[*member.value() as usize]), 1);
+            }
+            writer.join().expect("a writer does not panic");
+            let members = group.members();
+            assert!(members.iter().map(|member| *member.value()).eq([1, 2]));
+            assert_eq!(loads.iter().map(|load| sent(load)).sum::<u64>(), 1);
+        });
+    }
+}
+
+#[test]
+fn writers_do_not_lose_each_others_members() {
+    model(3, || {
+        let group = group_of(Policy::RoundRobin, &[load()]);
+        let writer = {
+            let group = Arc::clone(&group);
+            thread::spawn(move || group.join(MemberId(1), load(), 1, NOW))
+        };
+        assert!(group.leave(MemberId(0)));
+        group.join(MemberId(2), load(), 2, NOW);
+        writer.join().expect("a writer does not panic");
+        assert_eq!(group.len(), 2);
+        let first = pick(&group);
+        assert_ne!(pick(&group), first);
+    });
+}
+
+#[test]
+fn picks_beside_a_report_and_a_leaving_lose_no_message() {
+    model(3, || {
+        let loads = [load(), load()];
+        let group = group_of(Policy::ThesisScore, &loads);
+        let changer = {
+            let (group, load) = (Arc::clone(&group), Arc::clone(&loads[1]));
+            thread::spawn(move || {
+                let processing_time = Duration::from_nanos(1);
+                load.report(&LoadReport { messages_in_queue: 9_000, processing_time }, NOW);
+                load.set_availability(Availability::Full);
+                assert!(group.leave(MemberId(1)));
+            })
+        };
+        let mut picked = [0, 0];
+        for _ in 0..2 {
+            picked[pick(&group).expect("a member stays") as usize] += 1;
+        }
+        changer.join().expect("a writer does not panic");
+        assert_eq!(sent(&loads[0]), picked[0], "nothing is lost where nobody reports");
+        assert!(sent(&loads[1]) <= picked[1]);
+        assert_eq!(pick(&group), Some(0));
+    });
+}

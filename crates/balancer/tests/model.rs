@@ -1,0 +1,205 @@
+//! Two groups that share their clients, against a naive model: after any sequence of events, a pick returns the
+//! member that the formulas of the thesis name, and the loads are those of its Table 3.
+
+#![cfg(not(loom))]
+
+use std::{sync::Arc, time::Duration};
+
+use proptest::prelude::*;
+use tenbin_balancer::{
+    Availability, Group, LoadReport, LoadSnapshot, Member, MemberId, MemberLoad, Nanos, Policy, Rng,
+};
+
+const CLIENTS: usize = 6;
+const GROUPS: usize = 2;
+
+#[derive(Clone, Debug)]
+enum Event {
+    Advance(u64),
+    Join { group: usize, client: usize },
+    Leave { group: usize, client: usize },
+    Connected { client: usize },
+    Report { client: usize, messages_in_queue: u64, processing_ns: u64 },
+    SetAvailability { client: usize, availability: Availability },
+    Pick { group: usize },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    // Few distinct values, so that scores are often equal.
+    let messages = prop_oneof![4 => 0..4_u64, 1 => 0..1_000_u64, 1 => Just(1 << 31)];
+    let processing_ns = prop_oneof![
+        3 => Just(0_u64),
+        3 => Just(25_000_000),
+        2 => Just(50_000_000),
+        2 => 0..2_000_000_000_u64,
+        1 => Just(3_600_000_000_000),
+    ];
+    let availability = prop_oneof![
+        3 => Just(Availability::Ready),
+        1 => Just(Availability::Full),
+        1 => Just(Availability::Offline),
+    ];
+    prop_oneof![
+        4 => prop_oneof![Just(1_000_000), 0..200_000_000_u64].prop_map(Event::Advance),
+        3 => (0..GROUPS, 0..CLIENTS).prop_map(|(group, client)| Event::Join { group, client }),
+        1 => (0..GROUPS, 0..CLIENTS).prop_map(|(group, client)| Event::Leave { group, client }),
+        1 => (0..CLIENTS).prop_map(|client| Event::Connected { client }),
+        5 => (0..CLIENTS, messages, processing_ns).prop_map(|(client, messages_in_queue, processing_ns)| {
+            Event::Report { client, messages_in_queue, processing_ns }
+        }),
+        2 => (0..CLIENTS, availability).prop_map(|(client, availability)| {
+            Event::SetAvailability { client, availability }
+        }),
+        12 => (0..GROUPS).prop_map(|group| Event::Pick { group }),
+    ]
+}
+
+#[derive(Clone, Debug, Default)]
+struct ModelClient {
+    means: Vec<u64>,
+    m_q: u64,
+    m_s: u64,
+    t_r: u64,
+    t_s: u64,
+    availability: Availability,
+}
+
+impl ModelClient {
+    fn t_p(&self) -> i128 {
+        let last = &self.means[self.means.len().saturating_sub(5)..];
+        if last.is_empty() { 0 } else { i128::from(last.iter().sum::<u64>()) / last.len() as i128 }
+    }
+
+    fn score(&self, mean: i128, now: u64) -> i128 {
+        let (t1, t2) = (i128::from(now - self.t_s), i128::from(now - self.t_r));
+        let t_p = if self.t_p() == 0 { mean } else { self.t_p() };
+        // The crate does not tell backlogs of more than 2^60 ns, 36 years, apart.
+        t1 - (i128::from(self.m_q + self.m_s) * t_p - t2).clamp(0, 1 << 60)
+    }
+
+    fn snapshot(&self) -> LoadSnapshot {
+        LoadSnapshot {
+            messages_in_queue: self.m_q,
+            sent_since_report: self.m_s,
+            processing_time: Duration::from_nanos(self.t_p() as u64),
+            reported_at: Nanos(self.t_r),
+            sent_at: Nanos(self.t_s),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Model {
+    clients: Vec<ModelClient>,
+    /// Members in the order of their turns, oldest first.
+    groups: [Vec<usize>; GROUPS],
+    now: u64,
+}
+
+impl Model {
+    /// All members that the policy allows for the next message.
+    fn allowed(&self, policy: Policy, group: usize) -> Vec<usize> {
+        let members = &self.groups[group];
+        let best = |availability| members.iter().any(|&member| self.clients[member].availability == availability);
+        let Some(availability) =
+            [Availability::Ready, Availability::Full, Availability::Offline].into_iter().find(|&kind| best(kind))
+        else {
+            return Vec::new();
+        };
+        let mut candidates = members.clone();
+        candidates.retain(|&member| self.clients[member].availability == availability);
+        match policy {
+            Policy::Random => candidates,
+            Policy::RoundRobin => vec![candidates[0]],
+            Policy::ThesisScore => {
+                let known = members.iter().map(|&member| self.clients[member].t_p()).filter(|&t_p| t_p > 0);
+                let mean = known.clone().sum::<i128>() / (known.count() as i128).max(1);
+                let score = |member: usize| self.clients[member].score(mean, self.now);
+                // `rev`: of equal maxima `max_by_key` keeps the last, which is then the oldest turn.
+                candidates.into_iter().rev().max_by_key(|&member| score(member)).into_iter().collect()
+            }
+        }
+    }
+
+    fn book(&mut self, group: usize, member: usize) {
+        self.groups[group].retain(|&other| other != member);
+        self.groups[group].push(member);
+        self.clients[member].m_s += 1;
+        self.clients[member].t_s = self.now;
+    }
+}
+
+fn check(policy: Policy, events: &[Event]) -> Result<(), TestCaseError> {
+    let mut model = Model { clients: vec![ModelClient::default(); CLIENTS], ..Model::default() };
+    let loads: Vec<_> = (0..CLIENTS).map(|_| Arc::new(MemberLoad::new(Nanos(0)))).collect();
+    let groups: [Group<usize>; GROUPS] = std::array::from_fn(|_| Group::new(policy));
+    let mut rng = Rng::new(9);
+    for event in events {
+        let now = Nanos(model.now);
+        match *event {
+            Event::Advance(by) => model.now += by,
+            Event::Join { group, client } => {
+                groups[group].join(MemberId(client as u64), Arc::clone(&loads[client]), client, now);
+                if !model.groups[group].contains(&client) {
+                    model.groups[group].push(client);
+                }
+            }
+            Event::Leave { group, client } => {
+                let was_member = model.groups[group].contains(&client);
+                prop_assert_eq!(groups[group].leave(MemberId(client as u64)), was_member);
+                model.groups[group].retain(|&member| member != client);
+            }
+            Event::Connected { client } => {
+                loads[client].connected(now);
+                let availability = model.clients[client].availability;
+                model.clients[client] = ModelClient { t_r: now.0, t_s: now.0, availability, ..ModelClient::default() };
+            }
+            Event::Report { client, messages_in_queue, processing_ns } => {
+                let processing_time = Duration::from_nanos(processing_ns);
+                loads[client].report(&LoadReport { messages_in_queue, processing_time }, now);
+                let client = &mut model.clients[client];
+                client.means.push(processing_ns);
+                (client.m_q, client.m_s, client.t_r) = (messages_in_queue, 0, now.0);
+            }
+            Event::SetAvailability { client, availability } => {
+                loads[client].set_availability(availability);
+                model.clients[client].availability = availability;
+            }
+            Event::Pick { group } => {
+                let members = groups[group].members();
+                let picked = members.pick(now, &mut rng).map(Member::value).copied();
+                let allowed = model.allowed(policy, group);
+                match picked {
+                    Some(member) => {
+                        prop_assert!(allowed.contains(&member), "{} picked, {:?} allowed", member, allowed);
+                        model.book(group, member);
+                    }
+                    None => prop_assert!(allowed.is_empty()),
+                }
+            }
+        }
+        for (load, client) in loads.iter().zip(&model.clients) {
+            prop_assert_eq!(load.snapshot(), client.snapshot());
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn thesis_score_is_the_model(events in prop::collection::vec(event(), 0..200)) {
+        check(Policy::ThesisScore, &events)?;
+    }
+
+    #[test]
+    fn round_robin_is_the_model(events in prop::collection::vec(event(), 0..200)) {
+        check(Policy::RoundRobin, &events)?;
+    }
+
+    #[test]
+    fn random_stays_within_the_model(events in prop::collection::vec(event(), 0..200)) {
+        check(Policy::Random, &events)?;
+    }
+}
