@@ -1,0 +1,55 @@
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// A configuration that cannot be used; its text is one line that names file, line and key.
+#[derive(Debug)]
+pub struct ConfigError {
+    file: Option<PathBuf>,
+    line: Option<usize>,
+    message: String,
+}
+
+impl ConfigError {
+    pub(super) fn unreadable(path: &Path, error: std::io::Error) -> Self {
+        Self { file: Some(path.to_owned()), line: None, message: format!("cannot be read: {error}") }
+    }
+
+    pub(super) fn illegal(text: &str, error: &toml::de::Error) -> Self {
+        let at = error.span().map(|span| span.start.min(text.len()));
+        let line = at.map(|at| text.as_bytes()[..at].iter().filter(|&&byte| byte == b'\n').count());
+        let mut message = error.message().trim().replace('\n', ", ");
+        if let Some(key) = line.and_then(|line| text.lines().nth(line)).and_then(key_of)
+            && !message.contains(key)
+        {
+            message = format!("{key}: {message}");
+        }
+        Self { file: None, line: line.map(|line| line + 1), message }
+    }
+
+    pub(super) fn nowhere_to_listen() -> Self {
+        Self { file: None, line: None, message: "listen: needs at least one address".to_owned() }
+    }
+
+    pub(super) fn in_file(self, path: &Path) -> Self {
+        Self { file: Some(path.to_owned()), ..self }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.file {
+            Some(file) => write!(f, "configuration {}", file.display())?,
+            None => write!(f, "configuration")?,
+        }
+        if let Some(line) = self.line {
+            write!(f, ", line {line}")?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+fn key_of(line: &str) -> Option<&str> {
+    line.split_once('=').map(|(key, _)| key.trim()).filter(|key| !key.is_empty())
+}

@@ -1,0 +1,266 @@
+//! Configuration: one TOML file whose every key has a default, shipped as `default.toml` beside this module.
+
+mod error;
+mod range;
+
+use std::net::SocketAddr;
+use std::num::{NonZeroU16, NonZeroU32};
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tenbin_balancer::Policy;
+use tenbin_codec::QoS;
+use tenbin_session::SessionExpiry;
+use tenbin_session::handshake::Capabilities;
+
+pub use error::ConfigError;
+
+use crate::outbox::WhenFull;
+use range::Ranged;
+
+/// How a broker is set up. `Config::default()` is the shipped file.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Addresses to listen on.
+    pub listen: Vec<SocketAddr>,
+    /// Policy of all share groups.
+    #[serde(deserialize_with = "policy")]
+    pub policy: Policy,
+    /// Network Connections.
+    pub connections: Connections,
+    /// Sessions and what they may hold.
+    pub sessions: Sessions,
+    /// Messages that wait for a client.
+    pub queue: Queue,
+    /// Retained messages.
+    pub retained: Retained,
+}
+
+/// Limits of Network Connections.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Connections {
+    /// Connections at a time.
+    pub maximum: usize,
+    connect_timeout_ms: Ranged<1, 600_000>,
+    keep_alive_maximum_seconds: Ranged<0, 65_535>,
+    packet_bytes_maximum: Ranged<256, 268_435_460>,
+    connect_packet_bytes_maximum: Ranged<256, 268_435_460>,
+}
+
+/// Limits of one session.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sessions {
+    expiry_maximum_seconds: Ranged<0, 4_294_967_295>,
+    receive_maximum: Ranged<1, 65_535>,
+    in_flight_maximum: Ranged<1, 65_535>,
+    topic_alias_maximum: Ranged<0, 65_535>,
+    topic_aliases_sent: Ranged<0, 65_535>,
+    /// Subscriptions of one client.
+    pub subscriptions_maximum: usize,
+    topic_levels_maximum: Ranged<1, 1000>,
+}
+
+/// Bounds of the queue of one client, and of all.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Queue {
+    messages_maximum: Ranged<1, 4_294_967_295>,
+    bytes_maximum: Ranged<1024, 1_099_511_627_776>,
+    total_bytes_maximum: Ranged<1024, 1_099_511_627_776>,
+    /// What a QoS 0 message does at a full queue.
+    pub when_full: WhenFull,
+}
+
+/// Bounds of the retained messages.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Retained {
+    /// Messages in all.
+    pub messages_maximum: usize,
+    /// Bytes in all.
+    pub bytes_maximum: usize,
+}
+
+impl Config {
+    /// The shipped file: every key with its default and what it means.
+    pub const DEFAULT_TOML: &'static str = include_str!("default.toml");
+
+    /// Reads `path`; keys that it leaves out have their defaults.
+    ///
+    /// # Errors
+    /// A file that cannot be read, an unknown key, a value of the wrong type or out of range: named with its
+    /// line.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, error))?;
+        Self::parse(&text).map_err(|error| error.in_file(path))
+    }
+
+    /// Parses the text of a configuration file.
+    ///
+    /// # Errors
+    /// As [`Config::read`].
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text).map_err(|error| ConfigError::illegal(text, &error))?;
+        if config.listen.is_empty() {
+            return Err(ConfigError::nowhere_to_listen());
+        }
+        Ok(config)
+    }
+
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        let nonzero16 = |value: u64| NonZeroU16::new(value as u16).unwrap_or(NonZeroU16::MIN);
+        Capabilities {
+            receive_maximum: nonzero16(self.sessions.receive_maximum.get()),
+            maximum_packet_size: NonZeroU32::new(self.packet_bytes_maximum()).unwrap_or(NonZeroU32::MAX),
+            topic_alias_maximum: self.sessions.topic_alias_maximum.get() as u16,
+            topic_aliases_sent: self.sessions.topic_aliases_sent.get() as u16,
+            keep_alive_maximum: Duration::from_secs(self.connections.keep_alive_maximum_seconds.get()),
+            session_expiry_maximum: SessionExpiry::from_seconds(self.sessions.expiry_maximum_seconds.get() as u32),
+            maximum_qos: QoS::ExactlyOnce,
+            retain_available: true,
+        }
+    }
+
+    pub(crate) fn packet_bytes_maximum(&self) -> u32 {
+        self.connections.packet_bytes_maximum.get() as u32
+    }
+
+    pub(crate) fn connect_packet_bytes_maximum(&self) -> u32 {
+        self.connections.connect_packet_bytes_maximum.get() as u32
+    }
+
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        Duration::from_millis(self.connections.connect_timeout_ms.get())
+    }
+
+    pub(crate) fn in_flight_maximum(&self) -> u16 {
+        self.sessions.in_flight_maximum.get() as u16
+    }
+
+    pub(crate) fn topic_levels_maximum(&self) -> usize {
+        self.sessions.topic_levels_maximum.get() as usize
+    }
+
+    pub(crate) fn queue_messages_maximum(&self) -> usize {
+        self.queue.messages_maximum.get() as usize
+    }
+
+    pub(crate) fn queue_bytes_maximum(&self) -> usize {
+        self.queue.bytes_maximum.get() as usize
+    }
+
+    pub(crate) fn queue_total_bytes_maximum(&self) -> usize {
+        self.queue.total_bytes_maximum.get() as usize
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 1883))],
+            policy: Policy::default(),
+            connections: Connections::default(),
+            sessions: Sessions::default(),
+            queue: Queue::default(),
+            retained: Retained::default(),
+        }
+    }
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        Self {
+            maximum: 100_000,
+            connect_timeout_ms: Ranged(10_000),
+            keep_alive_maximum_seconds: Ranged(0),
+            packet_bytes_maximum: Ranged(4 << 20),
+            connect_packet_bytes_maximum: Ranged(256 << 10),
+        }
+    }
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self {
+            expiry_maximum_seconds: Ranged(u64::from(u32::MAX)),
+            receive_maximum: Ranged(1024),
+            in_flight_maximum: Ranged(1024),
+            topic_alias_maximum: Ranged(64),
+            topic_aliases_sent: Ranged(32),
+            subscriptions_maximum: 10_000,
+            topic_levels_maximum: Ranged(128),
+        }
+    }
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            messages_maximum: Ranged(16_384),
+            bytes_maximum: Ranged(16 << 20),
+            total_bytes_maximum: Ranged(1 << 30),
+            when_full: WhenFull::DropOldest,
+        }
+    }
+}
+
+impl Default for Retained {
+    fn default() -> Self {
+        Self { messages_maximum: 1_000_000, bytes_maximum: 1 << 30 }
+    }
+}
+
+fn policy<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Policy, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    name.parse().map_err(serde::de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_file_is_the_default() {
+        assert_eq!(Config::parse(Config::DEFAULT_TOML).unwrap(), Config::default());
+        assert_eq!(Config::parse("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn the_shipped_file_names_every_key() {
+        let shown = format!("{:?}", Config::default());
+        let keys = shown.split([' ', '{', ',', '(']).filter_map(|word| word.strip_suffix(':'));
+        for key in keys {
+            let named = Config::DEFAULT_TOML.lines().any(|line| line.starts_with(key) || line == format!("[{key}]"));
+            assert!(named, "{key} is missing in default.toml");
+        }
+    }
+
+    #[test]
+    fn mistakes_name_key_and_line() {
+        for (text, line, word) in [
+            ("policy = \"fastest\"", 1, "thesis_score"),
+            ("\npolcy = \"random\"", 2, "polcy"),
+            ("[sessions]\nreceive_maximum = 0", 2, "1 to 65535"),
+            ("[sessions]\n\nreceive_maximum = \"many\"", 3, "receive_maximum"),
+            ("listen = [\"nowhere\"]", 1, "listen"),
+            ("[queue]\nwhen_full = \"panic\"", 2, "drop_oldest"),
+            ("[queue\n", 1, ""),
+        ] {
+            let error = Config::parse(text).unwrap_err().to_string();
+            assert!(error.contains(&format!("line {line}")), "{text}: {error}");
+            assert!(error.contains(word), "{text}: {error}");
+            assert_eq!(error.lines().count(), 1, "one line: {error}");
+        }
+        assert!(Config::parse("listen = []").is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let error = Config::read(Path::new("/nowhere/tenbin.toml")).unwrap_err().to_string();
+        assert!(error.contains("/nowhere/tenbin.toml"), "{error}");
+    }
+}

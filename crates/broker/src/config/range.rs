@@ -1,0 +1,32 @@
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error, Unexpected};
+
+/// A whole number from `MIN` to `MAX`; another one in a configuration file is an error there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ranged<const MIN: u64, const MAX: u64>(pub(super) u64);
+
+impl<const MIN: u64, const MAX: u64> Ranged<MIN, MAX> {
+    pub(super) fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl<const MIN: u64, const MAX: u64> fmt::Debug for Ranged<MIN, MAX> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Ranged<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = i64::deserialize(deserializer)?;
+        match u64::try_from(value) {
+            Ok(value) if (MIN..=MAX).contains(&value) => Ok(Self(value)),
+            _ => {
+                let expected = format!("a number from {MIN} to {MAX}");
+                Err(D::Error::invalid_value(Unexpected::Signed(value), &expected.as_str()))
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
+
+use tokio::sync::Notify;
+
+use crate::lifecycle;
+use crate::registry::Client;
+use crate::shared::Shared;
+
+/// Sessions without a connection, by the time at which something is due: a Will, or the session's end.
+#[derive(Debug, Default)]
+pub(crate) struct ExpiryQueue {
+    heap: Mutex<Heap>,
+    earlier: Notify,
+}
+
+type Heap = BinaryHeap<Reverse<Entry>>;
+
+#[derive(Debug)]
+struct Entry {
+    at: Instant,
+    /// Does not keep a session alive that has ended otherwise.
+    client: Weak<Client>,
+}
+
+impl ExpiryQueue {
+    pub(crate) fn push(&self, at: Instant, client: &Arc<Client>) {
+        let mut heap = self.heap();
+        let is_first = heap.peek().is_none_or(|Reverse(first)| at < first.at);
+        heap.push(Reverse(Entry { at, client: Arc::downgrade(client) }));
+        drop(heap);
+        if is_first {
+            self.earlier.notify_one();
+        }
+    }
+
+    /// Does what is due, for ever.
+    pub(crate) async fn run(shared: Arc<Shared>) {
+        loop {
+            let queue = &shared.expiry;
+            let next = queue.heap().peek().map(|Reverse(entry)| entry.at);
+            let wait = async {
+                match next {
+                    Some(at) => tokio::time::sleep_until(at.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = wait => {}
+                () = queue.earlier.notified() => continue,
+            }
+            let now = Instant::now();
+            while let Some(client) = queue.pop_due(now) {
+                // A session with a connection has nothing due; its end comes back here.
+                if let Some(lease) = client.upgrade().and_then(|client| client.try_lease()) {
+                    lifecycle::expire(&shared, lease, now);
+                }
+            }
+        }
+    }
+
+    fn pop_due(&self, now: Instant) -> Option<Weak<Client>> {
+        let mut heap = self.heap();
+        if heap.peek().is_none_or(|Reverse(first)| first.at > now) {
+            return None;
+        }
+        heap.pop().map(|Reverse(entry)| entry.client)
+    }
+
+    fn heap(&self) -> std::sync::MutexGuard<'_, Heap> {
+        self.heap.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.at.cmp(&other.at)
+    }
+}

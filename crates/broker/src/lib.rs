@@ -1,0 +1,35 @@
+//! The Tenbin MQTT broker, as a library.
+//!
+//! MQTT 5.0 and 3.1.1 over TCP. Share groups are balanced by the members' own load reports, see
+//! [`Config::policy`].
+//!
+//! ```no_run
+//! # async fn embed() -> Result<(), tenbin_broker::StartError> {
+//! use tenbin_broker::{Broker, Config};
+//!
+//! let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], ..Config::default() };
+//! let broker = Broker::builder().config(config).start().await?;
+//! println!("listening on {}", broker.addresses()[0]);
+//! broker.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod broker;
+mod clock;
+pub mod config;
+mod expiry;
+mod lifecycle;
+mod metrics;
+mod net;
+mod outbox;
+mod registry;
+mod router;
+mod shared;
+
+pub use broker::{Broker, BrokerBuilder, StartError};
+pub use config::{Config, ConfigError};
+pub use metrics::MetricsSnapshot;
+pub use outbox::WhenFull;
+pub use tenbin_balancer::Policy;

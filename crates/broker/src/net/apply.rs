@@ -1,0 +1,129 @@
+//! What a client's packets do to the broker.
+
+use std::time::Instant;
+
+use tenbin_balancer::LoadReport;
+use tenbin_codec::{
+    AckProperties, Disconnect, Packet, PacketType, PingReq, ReasonCode, SubAck, Subscribe, Subscription, UnsubAck,
+    Unsubscribe,
+};
+use tenbin_session::{Event, Publication, SessionExpiry, Violation};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::connection::{ConnectionTask, End};
+use crate::router::Grant;
+
+impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
+    /// Applies one event; `received` counts messages.
+    pub(super) fn apply(&mut self, event: Event, now: Instant, received: &mut u64) -> Result<(), End> {
+        match event {
+            Event::Publish(publication) => {
+                *received += 1;
+                self.publish(&publication, now)?;
+            }
+            Event::Duplicate(ack) => self.acks.push((ack, ReasonCode::Success)),
+            Event::Subscribe(subscribe) => self.subscribe(subscribe, now),
+            Event::Unsubscribe(unsubscribe) => self.unsubscribe(unsubscribe, now),
+            Event::Ping(ping) => self.load_report(&ping, now),
+            Event::Disconnect(disconnect) => return Err(self.disconnect(&disconnect)),
+            Event::Auth(_) => return Err(End::Violation(Violation::Unexpected(PacketType::Auth))), // [MQTT-4.12.0-7]
+            Event::Delivered { .. } => self.count_dropped_resends(),
+            Event::Handled => {}
+            // Only a server says these; the decoder and the session let none through.
+            Event::SubAck(_) => return Err(End::Violation(Violation::Unexpected(PacketType::SubAck))),
+            Event::UnsubAck(_) => return Err(End::Violation(Violation::Unexpected(PacketType::UnsubAck))),
+            Event::PingResp => return Err(End::Violation(Violation::Unexpected(PacketType::PingResp))),
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self, publication: &Publication, now: Instant) -> Result<(), End> {
+        let reason = if self.shared.may_publish(&publication.topic) {
+            self.publisher.publish(&self.shared.router, publication, now)
+        } else {
+            tracing::debug!(client = %self.lease.client.id, topic = %publication.topic, "topic refused");
+            ReasonCode::TopicNameInvalid
+        };
+        if let Some(ack) = publication.ack {
+            self.acks.push((ack, reason));
+        }
+        Ok(())
+    }
+
+    fn subscribe(&mut self, subscribe: Subscribe, now: Instant) {
+        let mut retained = Vec::new();
+        let reasons = subscribe.subscriptions.iter().map(|Subscription { filter, options }| {
+            let grant = Grant { options: *options, identifier: subscribe.subscription_identifier };
+            let subscriptions = &mut self.lease.state.subscriptions;
+            let is_new = !subscriptions.contains_key(filter);
+            if filter.levels().count() > self.shared.config.topic_levels_maximum() {
+                return ReasonCode::TopicFilterInvalid;
+            }
+            if is_new && subscriptions.len() >= self.shared.config.sessions.subscriptions_maximum {
+                return ReasonCode::QuotaExceeded;
+            }
+            self.shared.router.subscribe(filter, &self.lease.client.receiver(), grant, now);
+            subscriptions.insert(filter.detach(), grant);
+            let matching = self.shared.router.retained_for(filter, *options, is_new, now);
+            retained.extend(matching.iter().map(|message| message.delivery(grant)));
+            match options.qos.bits() {
+                0 => ReasonCode::Success,
+                1 => ReasonCode::GrantedQoS1,
+                _ => ReasonCode::GrantedQoS2,
+            }
+        });
+        let reasons = reasons.collect();
+        let suback = SubAck { packet_id: subscribe.packet_id, properties: AckProperties::default(), reasons };
+        self.connection.write(&Packet::SubAck(suback), now, &mut self.transport.out); // [MQTT-3.8.4-1]
+        // Behind what waits already: those are older.
+        self.lease.client.outbox.push(&mut retained);
+    }
+
+    fn unsubscribe(&mut self, unsubscribe: Unsubscribe, now: Instant) {
+        let reasons = unsubscribe.filters.iter().map(|filter| {
+            if self.lease.state.subscriptions.remove(filter).is_none() {
+                return ReasonCode::NoSubscriptionExisted;
+            }
+            self.shared.router.unsubscribe(filter, self.lease.client.number);
+            ReasonCode::Success
+        });
+        let reasons = reasons.collect();
+        let unsuback = UnsubAck { packet_id: unsubscribe.packet_id, properties: AckProperties::default(), reasons };
+        self.connection.write(&Packet::UnsubAck(unsuback), now, &mut self.transport.out); // [MQTT-3.10.4-4]
+    }
+
+    /// Takes a status report over (thesis §4.1). One that does not parse changes nothing.
+    fn load_report(&mut self, ping: &PingReq, now: Instant) {
+        let Some(body) = ping.body.as_ref().filter(|body| !body.payload.is_empty()) else { return };
+        match LoadReport::from_json(&body.payload) {
+            Ok(report) => {
+                self.lease.client.load.report(&report, self.shared.clock.nanos(now));
+                self.shared.metrics.load_reports.add(1);
+            }
+            Err(error) => {
+                self.shared.metrics.load_reports_rejected.add(1);
+                tracing::debug!(client = %self.lease.client.id, %error, "load report rejected");
+            }
+        }
+    }
+
+    /// A client that came back with a smaller Maximum Packet Size misses what was under way and no longer fits.
+    pub(super) fn count_dropped_resends(&mut self) {
+        while let Some(packet_id) = self.connection.poll_dropped() {
+            self.shared.metrics.dropped_too_large.add(1);
+            tracing::info!(client = %self.lease.client.id, %packet_id, "message is too large to be sent again");
+        }
+    }
+
+    fn disconnect(&mut self, disconnect: &Disconnect) -> End {
+        let expiry = disconnect.properties.as_ref().and_then(|properties| properties.session_expiry_interval);
+        if let Some(seconds) = expiry {
+            if self.session_expiry == SessionExpiry::AtDisconnect && seconds > 0 {
+                return End::Violation(Violation::SessionExpiryRaised);
+            }
+            let maximum = self.shared.capabilities.session_expiry_maximum.seconds();
+            self.session_expiry = SessionExpiry::from_seconds(seconds.min(maximum));
+        }
+        End::Disconnect(disconnect.reason)
+    }
+}

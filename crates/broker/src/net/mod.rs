@@ -1,0 +1,9 @@
+//! Sockets and the tasks that own them.
+
+mod apply;
+mod connection;
+mod handshake;
+mod listener;
+mod transport;
+
+pub(crate) use listener::{bind, run};

@@ -1,0 +1,105 @@
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tenbin_codec::WriteBuffer;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// A byte stream with what was read and not decoded, and what was encoded and not written.
+#[derive(Debug)]
+pub(super) struct Transport<S> {
+    stream: S,
+    pub(super) input: BytesMut,
+    pub(super) out: WriteBuffer,
+    /// Bytes that the next read has room for: grows while reads fill it, shrinks with small ones.
+    chunk: usize,
+    small_reads: u8,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
+    pub(super) fn new(stream: S) -> Self {
+        Self { stream, input: BytesMut::new(), out: WriteBuffer::new(), chunk: CHUNK_FIRST, small_reads: 0 }
+    }
+
+    /// Writes what waits, many packets a system call. `Ready` when all is written.
+    pub(super) fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.out.is_empty() {
+            let written = match pin!(self.stream.write_buf(&mut self.out)).poll(context) {
+                Poll::Ready(written) => written?,
+                Poll::Pending => return Poll::Pending,
+            };
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads what is there into `input`; 0 = the peer has closed its side.
+    pub(super) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.input.reserve(self.chunk);
+        let room = self.input.capacity() - self.input.len();
+        match pin!(self.stream.read_buf(&mut self.input)).poll(context) {
+            Poll::Ready(Ok(read)) => {
+                self.adapt(read, room);
+                Poll::Ready(Ok(read))
+            }
+            other => other,
+        }
+    }
+
+    /// Reads until something came.
+    pub(super) async fn read(&mut self) -> io::Result<usize> {
+        std::future::poll_fn(|context| self.poll_read(context)).await
+    }
+
+    /// Writes everything, for as long as `patience` lasts.
+    pub(super) async fn flush(&mut self, patience: Duration) -> io::Result<()> {
+        let all = std::future::poll_fn(|context| self.poll_write(context));
+        tokio::time::timeout(patience, all).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Closes so that the peer can read what was written last: a socket closed with unread input would reset the
+    /// connection and take our last packet with it.
+    pub(super) async fn close(mut self) {
+        let farewell = async {
+            self.flush(LINGER).await?;
+            self.stream.shutdown().await?;
+            let mut ignored = 0;
+            while ignored < LINGER_BYTES {
+                self.input.clear();
+                match self.read().await? {
+                    0 => break,
+                    read => ignored += read,
+                }
+            }
+            Ok::<_, io::Error>(())
+        };
+        let _ = tokio::time::timeout(LINGER, farewell).await;
+    }
+
+    fn adapt(&mut self, read: usize, room: usize) {
+        if read >= room {
+            self.chunk = (self.chunk * 4).min(CHUNK_MAX);
+            self.small_reads = 0;
+        } else if read < self.chunk / 8 && self.chunk > CHUNK_FIRST {
+            self.small_reads += 1;
+            if self.small_reads == SMALL_READS {
+                self.chunk /= 4;
+                self.small_reads = 0;
+            }
+        } else {
+            self.small_reads = 0;
+        }
+    }
+}
+
+const CHUNK_FIRST: usize = 4 * 1024;
+const CHUNK_MAX: usize = 64 * 1024;
+const SMALL_READS: u8 = 32;
+/// How long, and for how much, a peer's last words are listened to.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 1 << 20;

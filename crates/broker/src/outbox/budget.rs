@@ -1,0 +1,36 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes that all queues together may hold.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    maximum: usize,
+    /// Written by whoever moves messages into or out of a queue, read before a message goes in. Relaxed: it
+    /// guards no other memory, and a race lets at most one message per thread too many in.
+    used: AtomicUsize,
+}
+
+impl Budget {
+    pub(crate) fn new(maximum: usize) -> Self {
+        Self { maximum, used: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        self.used.load(Ordering::Relaxed).saturating_add(bytes) <= self.maximum
+    }
+
+    pub(crate) fn take(&self, bytes: usize) {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn give_back(&self, bytes: usize) {
+        if bytes > 0 {
+            self.used.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes in all queues.
+    #[cfg(test)]
+    pub(super) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+}

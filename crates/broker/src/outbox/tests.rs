@@ -1,0 +1,152 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Wake;
+
+use bytes::{Bytes, BytesMut};
+use proptest::prelude::*;
+use tenbin_balancer::Nanos;
+use tenbin_codec::{PublishTemplate, QoS, TopicName};
+
+use super::*;
+
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn delivery(qos: QoS, mark: u32) -> Delivery {
+    let topic = TopicName::try_from("t").unwrap();
+    let payload = Bytes::copy_from_slice(&mark.to_be_bytes());
+    Delivery::new(PublishTemplate::new(&topic, None, &payload, &mut BytesMut::new()), qos, false)
+}
+
+fn mark(delivery: &Delivery) -> u32 {
+    u32::from_be_bytes(delivery.template.payload().try_into().unwrap())
+}
+
+fn outbox(messages: usize, when_full: WhenFull) -> Outbox {
+    let limits = OutboxLimits { messages, bytes: 1 << 20, when_full };
+    let load = Arc::new(MemberLoad::new(Nanos(0)));
+    let outbox = Outbox::new(limits, load, Arc::new(Budget::new(1 << 20)), Arc::<Metrics>::default());
+    outbox.attach();
+    outbox
+}
+
+fn take(outbox: &Outbox, quota: usize) -> Vec<u32> {
+    let mut taken = Vec::new();
+    let waker = Arc::new(Wakes::default()).into();
+    let _ = outbox.poll_take(&mut Context::from_waker(&waker), quota, usize::MAX, &mut taken);
+    taken.iter().map(mark).collect()
+}
+
+#[test]
+fn a_batch_wakes_a_waiting_receiver_once() {
+    let outbox = outbox(100, WhenFull::DropOldest);
+    let wakes = Arc::new(Wakes::default());
+    let waker = Arc::clone(&wakes).into();
+    let mut context = Context::from_waker(&waker);
+    let mut taken = Vec::new();
+    assert!(outbox.poll_take(&mut context, 9, usize::MAX, &mut taken).is_pending());
+    outbox.push(&mut (0..10).map(|n| delivery(QoS::AtMostOnce, n)).collect());
+    outbox.push(&mut (10..20).map(|n| delivery(QoS::AtMostOnce, n)).collect());
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "the second batch finds it awake");
+    assert!(outbox.poll_take(&mut context, 9, usize::MAX, &mut taken).is_ready());
+    assert_eq!(taken.iter().map(mark).collect::<Vec<_>>(), (0..20).collect::<Vec<_>>());
+    assert_eq!(outbox.budget.used(), 0);
+}
+
+#[test]
+fn a_receiver_whose_socket_is_blocked_is_not_woken_but_for_control() {
+    let outbox = outbox(100, WhenFull::DropOldest);
+    let wakes = Arc::new(Wakes::default());
+    let waker = Arc::clone(&wakes).into();
+    let mut taken = Vec::new();
+    outbox.set_socket_blocked(true);
+    assert!(outbox.poll_take(&mut Context::from_waker(&waker), 9, 0, &mut taken).is_pending());
+    outbox.push(&mut vec![delivery(QoS::AtMostOnce, 1)]);
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
+    outbox.control(Control::TakenOver);
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn mqtt_4_9_0_3_without_quota_qos_0_goes_on_and_the_rest_keeps_its_order() {
+    let outbox = outbox(100, WhenFull::DropOldest);
+    let qos = [QoS::AtLeastOnce, QoS::AtMostOnce, QoS::ExactlyOnce, QoS::AtMostOnce];
+    outbox.push(&mut (0..4).map(|n| delivery(qos[n as usize], n)).collect());
+    assert_eq!(take(&outbox, 0), [1, 3]);
+    outbox.push(&mut vec![delivery(QoS::AtMostOnce, 4)]);
+    assert_eq!(take(&outbox, 1), [0, 4]);
+    assert_eq!(take(&outbox, 9), [2]);
+}
+
+#[test]
+fn a_full_queue_drops_as_it_says_and_never_qos_1_for_qos_0() {
+    let full = |when_full| {
+        let outbox = outbox(3, when_full);
+        let qos = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::AtMostOnce, QoS::AtMostOnce, QoS::AtLeastOnce];
+        outbox.push(&mut (0..5).map(|n| delivery(qos[n as usize], n)).collect());
+        assert_eq!(outbox.load.availability(), Availability::Full);
+        assert_eq!(outbox.metrics.dropped_queue_full.get(), 2);
+        let taken = take(&outbox, 9);
+        assert_eq!(outbox.load.availability(), Availability::Ready);
+        taken
+    };
+    assert_eq!(full(WhenFull::DropOldest), [1, 2, 3]);
+    assert_eq!(full(WhenFull::DropNewest), [0, 1, 2]);
+}
+
+#[test]
+fn nothing_at_qos_0_waits_for_a_client_that_is_not_there() {
+    let outbox = outbox(100, WhenFull::DropOldest);
+    let both = || vec![delivery(QoS::AtMostOnce, 0), delivery(QoS::AtLeastOnce, 1)];
+    outbox.push(&mut both());
+    outbox.detach();
+    outbox.push(&mut both());
+    assert_eq!(outbox.metrics.dropped_offline.get(), 2);
+    assert_eq!(outbox.load.availability(), Availability::Offline);
+    outbox.attach();
+    assert_eq!(take(&outbox, 9), [1, 1]);
+    assert_eq!(outbox.budget.used(), 0);
+}
+
+proptest! {
+    /// Against a plain list: what comes out is what went in, in order per kind, within the bounds. 256 cases.
+    #[test]
+    fn the_queue_is_two_bounded_lists_emptied_by_age(
+        steps in prop::collection::vec((any::<bool>(), 0usize..6, 0usize..4), 1..80),
+        bound in 1usize..12,
+    ) {
+        let outbox = outbox(bound, WhenFull::DropNewest);
+        let mut model: Vec<(QoS, u32)> = Vec::new();
+        let mut next = 0;
+        for (push, count, quota) in steps {
+            if push {
+                let batch = (0..count).map(|_| {
+                    next += 1;
+                    (if next % 3 == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce }, next)
+                }).collect::<Vec<_>>();
+                outbox.push(&mut batch.iter().map(|&(qos, mark)| delivery(qos, mark)).collect());
+                model.extend(batch.into_iter().take(bound.saturating_sub(model.len())));
+            } else {
+                let mut quota_left = quota;
+                let mut expected = Vec::new();
+                model.retain(|&(qos, mark)| {
+                    let goes = !qos.is_acknowledged() || quota_left > 0;
+                    if goes {
+                        quota_left -= usize::from(qos.is_acknowledged());
+                        expected.push(mark);
+                    }
+                    !goes
+                });
+                prop_assert_eq!(take(&outbox, quota), expected);
+            }
+        }
+        drop(model);
+        outbox.clear();
+        prop_assert_eq!(outbox.budget.used(), 0);
+    }
+}

@@ -1,0 +1,93 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use tenbin_balancer::MemberLoad;
+use tenbin_codec::{Text, TopicFilter, Will};
+use tenbin_session::Session;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use super::Superseded;
+use crate::outbox::{Control, Outbox};
+use crate::router::{Grant, Receiver};
+
+/// One session: what others may reach at any time, and the state that only its owner may.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) id: Text,
+    pub(crate) number: u64,
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) load: Arc<MemberLoad>,
+    /// Connections that have asked for the session; the newest one gets it. Written by whoever claims,
+    /// before it asks the owner to leave, and read by the owner once it has the state.
+    claims: AtomicU64,
+    /// Held by the owning connection's task for the connection's whole life: a token of ownership rather than
+    /// a lock. It is fair, and nothing else is waited for while waiting for it.
+    state: Arc<Mutex<ClientState>>,
+}
+
+/// Session State (MQTT 5.0 §4.1) but for the waiting messages, which are in the outbox.
+#[derive(Debug, Default)]
+pub(crate) struct ClientState {
+    /// Messages under way; with the connection while there is one.
+    pub(crate) session: Session,
+    pub(crate) subscriptions: HashMap<TopicFilter, Grant>,
+    /// A connection has been accepted before: there is something to go on with.
+    pub(crate) established: bool,
+    /// The session is over and no longer in the registry.
+    pub(crate) ended: bool,
+    /// The Will of the last connection, where it waits for its delay.
+    pub(crate) will: Option<PendingWill>,
+    /// When the session ends if nobody comes back; `None` = never, or connected.
+    pub(crate) expires_at: Option<Instant>,
+    /// The earliest time at which the expiry queue looks at this session.
+    pub(crate) scheduled: Option<Instant>,
+}
+
+/// A Will whose connection has ended.
+#[derive(Debug)]
+pub(crate) struct PendingWill {
+    pub(crate) will: Will,
+    pub(crate) due: Instant,
+}
+
+/// The right to a session's state, for as long as it is held.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) client: Arc<Client>,
+    pub(crate) state: OwnedMutexGuard<ClientState>,
+    claim: u64,
+}
+
+impl Client {
+    pub(crate) fn new(id: Text, number: u64, outbox: Arc<Outbox>, load: Arc<MemberLoad>) -> Self {
+        Self { id, number, outbox, load, claims: AtomicU64::new(0), state: Arc::default() }
+    }
+
+    pub(crate) fn receiver(&self) -> Receiver {
+        Receiver { number: self.number, outbox: Arc::clone(&self.outbox), load: Arc::clone(&self.load) }
+    }
+
+    pub(super) async fn claim(self: &Arc<Self>) -> Result<Lease, Superseded> {
+        let claim = self.claims.fetch_add(1, Ordering::AcqRel) + 1;
+        self.outbox.control(Control::TakenOver);
+        let state = Arc::clone(&self.state).lock_owned().await;
+        let lease = Lease { client: Arc::clone(self), state, claim };
+        if lease.is_superseded() { Err(Superseded) } else { Ok(lease) }
+    }
+
+    /// The lease if nobody has it: for the expiry queue, which has nothing to say about a connected client.
+    pub(crate) fn try_lease(self: &Arc<Self>) -> Option<Lease> {
+        let state = Arc::clone(&self.state).try_lock_owned().ok()?;
+        Some(Lease { client: Arc::clone(self), state, claim: self.claims.load(Ordering::Acquire) })
+    }
+}
+
+impl Lease {
+    /// Whether a newer connection waits. To be asked after [`Outbox::attach`], which voids what was asked of the
+    /// owner before: a claim is counted before its owner is asked, so that one of the two always tells.
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.client.claims.load(Ordering::Acquire) != self.claim
+    }
+}

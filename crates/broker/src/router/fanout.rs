@@ -1,0 +1,68 @@
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use tenbin_session::Delivery;
+
+use crate::outbox::{Outbox, Pressure};
+
+/// The deliveries of one batch, grouped by receiver, so that each receiver is locked and woken once.
+#[derive(Debug, Default)]
+pub(super) struct Fanout {
+    /// The first `used` belong to this batch; the others keep their memory for the next.
+    batches: Vec<Batch>,
+    used: usize,
+    /// Address of the outbox to position in `batches`; the batch keeps the outbox alive.
+    positions: FxHashMap<usize, usize>,
+    waiting: usize,
+    /// Some receiver has lagged since the last [`Fanout::take_pressure`].
+    pressure: bool,
+}
+
+#[derive(Debug)]
+struct Batch {
+    outbox: Option<Arc<Outbox>>,
+    deliveries: Vec<Delivery>,
+}
+
+impl Fanout {
+    pub(super) fn add(&mut self, outbox: &Arc<Outbox>, delivery: Delivery) {
+        let position = *self.positions.entry(Arc::as_ptr(outbox).addr()).or_insert(self.used);
+        if position == self.used {
+            match self.batches.get_mut(position) {
+                Some(batch) => batch.outbox = Some(Arc::clone(outbox)),
+                None => self.batches.push(Batch { outbox: Some(Arc::clone(outbox)), deliveries: Vec::new() }),
+            }
+            self.used += 1;
+        }
+        self.batches[position].deliveries.push(delivery);
+        self.waiting += 1;
+        if self.waiting >= BATCH_MAX {
+            self.flush();
+        }
+    }
+
+    /// Hands everything over.
+    pub(super) fn flush(&mut self) {
+        for batch in &mut self.batches[..self.used] {
+            if let Some(outbox) = batch.outbox.take() {
+                self.pressure |= outbox.push(&mut batch.deliveries) == Pressure::Lags;
+            }
+        }
+        self.batches.truncate(KEPT);
+        self.used = 0;
+        self.positions.clear();
+        self.waiting = 0;
+    }
+}
+
+impl Fanout {
+    /// Whether a receiver lagged, asked once per batch.
+    pub(super) fn take_pressure(&mut self) -> bool {
+        std::mem::take(&mut self.pressure)
+    }
+}
+
+/// Deliveries that are held back at most.
+const BATCH_MAX: usize = 2048;
+/// Batches whose memory is kept.
+const KEPT: usize = 64;

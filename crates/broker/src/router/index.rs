@@ -1,0 +1,214 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use imbl::HashMap;
+use tenbin_balancer::{MemberId, Nanos, Policy};
+use tenbin_codec::{SharedFilter, Text, TopicFilter, TopicName};
+
+use super::Receiver;
+use super::children::Children;
+use super::matches::{MatchSet, MatchSetBuilder};
+use super::shared::{GroupMember, SharedGroup};
+use super::subscribers::{Subscriber, SubscriberList};
+
+/// All subscriptions of all sessions.
+///
+/// Readers load one snapshot and take no lock. A writer copies the path to what it changes, publishes the new
+/// snapshot and then raises the version; writers take turns on a mutex that readers never see.
+#[derive(Debug)]
+pub(super) struct FilterIndex {
+    snapshot: ArcSwap<Snapshot>,
+    /// Written after the snapshot (release), read before it (acquire): who has seen a version and loads then
+    /// sees at least that version's snapshot, so that a cached match is never newer in name than in content.
+    version: AtomicU64,
+    writers: Mutex<()>,
+    policy: Policy,
+}
+
+/// Filters without wildcards are found by their whole text; the others in a tree, level by level.
+#[derive(Debug, Clone, Default)]
+struct Snapshot {
+    exact: HashMap<Text, Arc<Entry>>,
+    wildcards: Node,
+}
+
+/// Who subscribed to one filter.
+#[derive(Debug, Clone, Default)]
+struct Entry {
+    subscribers: SubscriberList,
+    groups: Vec<Arc<SharedGroup>>,
+}
+
+/// One level of the tree of filters with wildcards.
+#[derive(Debug, Clone, Default)]
+struct Node {
+    children: Children<Node>,
+    plus: Option<Arc<Node>>,
+    /// The filter that ends here.
+    here: Option<Arc<Entry>>,
+    /// The filter that goes on with `#` here.
+    hash: Option<Arc<Entry>>,
+}
+
+impl FilterIndex {
+    pub(super) fn new(policy: Policy) -> Self {
+        Self { snapshot: ArcSwap::default(), version: AtomicU64::new(0), writers: Mutex::default(), policy }
+    }
+
+    pub(super) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    pub(super) fn insert(&self, filter: &TopicFilter, subscriber: Subscriber) {
+        self.change(filter, |entry| entry.subscribers.insert(subscriber));
+    }
+
+    pub(super) fn remove(&self, filter: &TopicFilter, number: u64) {
+        self.change(filter, |entry| {
+            entry.subscribers.remove(number);
+        });
+    }
+
+    /// Adds a member to the group of a share name and a filter, which the first member founds.
+    pub(super) fn join(&self, shared: &SharedFilter, receiver: &Receiver, member: GroupMember, now: Nanos) {
+        let id = MemberId(receiver.number);
+        let load = Arc::clone(&receiver.load);
+        self.change(&shared.filter, |entry| {
+            let known = entry.groups.iter().find(|group| group.share_name == shared.share_name);
+            match known {
+                Some(group) => group.members.join(id, load, member, now),
+                None => {
+                    let group = SharedGroup::new(shared.share_name.detach(), self.policy);
+                    group.members.join(id, load, member, now);
+                    entry.groups.push(Arc::new(group));
+                }
+            }
+        });
+    }
+
+    /// Takes a member out of its group, which goes with the last one.
+    pub(super) fn leave(&self, shared: &SharedFilter, number: u64) {
+        self.change(&shared.filter, |entry| {
+            if let Some(position) = entry.groups.iter().position(|group| group.share_name == shared.share_name) {
+                let members = &entry.groups[position].members;
+                members.leave(MemberId(number));
+                if members.is_empty() {
+                    entry.groups.remove(position);
+                }
+            }
+        });
+    }
+
+    pub(super) fn matches(&self, topic: &TopicName) -> MatchSet {
+        let snapshot = self.snapshot.load();
+        let mut builder = MatchSetBuilder::default();
+        if let Some(entry) = snapshot.exact.get(topic.as_bytes()) {
+            entry.collect(&mut builder);
+        }
+        if !snapshot.wildcards.is_empty() {
+            // [MQTT-4.7.2-1]: a leading wildcard does not match a leading $
+            let wildcards_apply = !topic.starts_with_dollar();
+            snapshot.wildcards.collect(Some(topic.as_bytes()), wildcards_apply, &mut builder);
+        }
+        builder.build()
+    }
+
+    fn change(&self, filter: &TopicFilter, change: impl FnOnce(&mut Entry)) {
+        let _writer = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = Snapshot::clone(&self.snapshot.load());
+        if filter.has_wildcard() {
+            next.wildcards = next.wildcards.changed(Some(filter.as_bytes()), change);
+        } else {
+            let entry = changed(next.exact.get(filter.as_bytes()), change);
+            match entry {
+                Some(entry) => next.exact.insert(filter.text().detach(), entry),
+                None => next.exact.remove(filter.as_bytes()),
+            };
+        }
+        self.snapshot.store(Arc::new(next));
+        self.version.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl Entry {
+    fn is_empty(&self) -> bool {
+        self.subscribers.is_empty() && self.groups.is_empty()
+    }
+
+    fn collect(&self, builder: &mut MatchSetBuilder) {
+        self.subscribers.iter().for_each(|subscriber| builder.add(subscriber));
+        self.groups.iter().for_each(|group| builder.add_group(group));
+    }
+}
+
+impl Node {
+    fn is_empty(&self) -> bool {
+        self.children.is_empty() && self.plus.is_none() && self.here.is_none() && self.hash.is_none()
+    }
+
+    /// A copy of this node in which the entry of the filter that `rest` spells below it is changed; what
+    /// becomes empty is left out. The recursion is as deep as filters may have levels.
+    fn changed(&self, rest: Option<&[u8]>, change: impl FnOnce(&mut Entry)) -> Self {
+        let mut node = self.clone();
+        let Some(rest) = rest else {
+            node.here = changed(self.here.as_ref(), change);
+            return node;
+        };
+        let (level, rest) = split_level(rest);
+        if level == b"#" {
+            node.hash = changed(self.hash.as_ref(), change);
+            return node;
+        }
+        let child = if level == b"+" { self.plus.as_ref() } else { self.children.get(level) };
+        let child = match child {
+            Some(child) => child.changed(rest, change),
+            None => Self::default().changed(rest, change),
+        };
+        let child = (!child.is_empty()).then(|| Arc::new(child));
+        match (level, child) {
+            (b"+", child) => node.plus = child,
+            (level, Some(child)) => node.children.insert(level, child),
+            (level, None) => node.children.remove(level),
+        }
+        node
+    }
+
+    /// Adds who subscribed to filters that match the levels in `rest`.
+    fn collect(&self, rest: Option<&[u8]>, wildcards_apply: bool, builder: &mut MatchSetBuilder) {
+        if wildcards_apply && let Some(entry) = &self.hash {
+            entry.collect(builder); // "a/#" matches "a" too
+        }
+        let Some(rest) = rest else {
+            if let Some(entry) = &self.here {
+                entry.collect(builder);
+            }
+            return;
+        };
+        let (level, rest) = split_level(rest);
+        if let Some(child) = self.children.get(level) {
+            child.collect(rest, true, builder);
+        }
+        if wildcards_apply && let Some(child) = &self.plus {
+            child.collect(rest, true, builder);
+        }
+    }
+}
+
+/// The entry after a change; `None` when nobody is left in it.
+fn changed(entry: Option<&Arc<Entry>>, change: impl FnOnce(&mut Entry)) -> Option<Arc<Entry>> {
+    let mut entry = entry.map(|entry| Entry::clone(entry)).unwrap_or_default();
+    change(&mut entry);
+    (!entry.is_empty()).then(|| Arc::new(entry))
+}
+
+/// The first level, and what follows its slash.
+fn split_level(levels: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match levels.iter().position(|&byte| byte == b'/') {
+        Some(slash) => (&levels[..slash], Some(&levels[slash + 1..])),
+        None => (levels, None),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use tenbin_balancer::MemberLoad;
+use tenbin_codec::{QoS, SubscriptionOptions};
+
+use super::*;
+use crate::metrics::Metrics;
+use crate::outbox::{Budget, Outbox, OutboxLimits, WhenFull};
+use crate::router::Grant;
+
+fn outbox() -> (Arc<Outbox>, Arc<MemberLoad>) {
+    let load = Arc::new(MemberLoad::new(Nanos(0)));
+    let limits = OutboxLimits { messages: 10, bytes: 10_000, when_full: WhenFull::DropOldest };
+    let outbox = Outbox::new(limits, Arc::clone(&load), Arc::new(Budget::new(10_000)), Arc::<Metrics>::default());
+    (Arc::new(outbox), load)
+}
+
+fn subscriber(number: u64, identifier: Option<u32>) -> Subscriber {
+    let grant = Grant { options: SubscriptionOptions::at(QoS::AtLeastOnce), identifier };
+    Subscriber { number, outbox: outbox().0, grant }
+}
+
+fn filter(text: &str) -> TopicFilter {
+    TopicFilter::try_from(text).unwrap()
+}
+
+fn topic(text: &str) -> TopicName {
+    TopicName::try_from(text).unwrap()
+}
+
+fn numbers(index: &FilterIndex, name: &str) -> Vec<u64> {
+    index.matches(&topic(name)).targets.iter().map(|target| target.number).collect()
+}
+
+#[test]
+fn a_session_with_overlapping_filters_is_one_target_with_all_identifiers() {
+    let index = FilterIndex::new(Policy::RoundRobin);
+    for (text, identifier) in [("a/b", 1), ("a/+", 2), ("a/#", 3), ("#", 4), ("b/#", 5)] {
+        index.insert(&filter(text), subscriber(7, Some(identifier)));
+    }
+    let matches = index.matches(&topic("a/b"));
+    assert_eq!(matches.targets.len(), 1);
+    let mut identifiers = matches.targets[0].terms.clone().unwrap().identifiers.unwrap().to_vec();
+    identifiers.sort_unstable();
+    assert_eq!(identifiers, [1, 2, 3, 4]);
+}
+
+#[test]
+fn every_change_raises_the_version_and_leaves_nothing_behind() {
+    let index = FilterIndex::new(Policy::RoundRobin);
+    let filters = ["a", "a/b", "+/b", "a/+/c", "a/#", "#", "+", "/", "$SYS/#"].map(filter);
+    let before = index.version();
+    filters.iter().for_each(|filter| index.insert(filter, subscriber(1, None)));
+    filters.iter().for_each(|filter| index.remove(filter, 1));
+    assert_eq!(index.version(), before + 2 * filters.len() as u64);
+    let snapshot = index.snapshot.load();
+    assert!(snapshot.exact.is_empty());
+    assert!(snapshot.wildcards.is_empty());
+}
+
+#[test]
+fn groups_are_named_by_share_name_and_filter_and_go_with_their_last_member() {
+    let index = FilterIndex::new(Policy::RoundRobin);
+    let join = |text: &str, number: u64| {
+        let (outbox, load) = outbox();
+        let grant = Grant { options: SubscriptionOptions::default(), identifier: None };
+        let receiver = Receiver { number, outbox: Arc::clone(&outbox), load };
+        index.join(&filter(text).shared().unwrap(), &receiver, GroupMember { outbox, terms: grant.terms() }, Nanos(0));
+    };
+    let sizes = |name: &str| {
+        let mut sizes = index.matches(&topic(name)).groups.iter().map(|g| g.members.len()).collect::<Vec<_>>();
+        sizes.sort_unstable();
+        sizes
+    };
+    join("$share/g/a/+", 1);
+    join("$share/g/a/+", 2);
+    join("$share/h/a/+", 3);
+    join("$share/g/a/b", 1);
+    assert_eq!(sizes("a/b"), [1, 1, 2]);
+    assert_eq!(sizes("a/c"), [1, 2]);
+    for (text, number) in [("$share/g/a/+", 1), ("$share/g/a/+", 2), ("$share/h/a/+", 3), ("$share/g/a/b", 1)] {
+        index.leave(&filter(text).shared().unwrap(), number);
+    }
+    assert_eq!(sizes("a/b"), [0usize; 0]);
+}
+
+/// Levels from a small alphabet, so that filters and topics meet often.
+fn levels(alphabet: &'static [&'static str]) -> impl Strategy<Value = String> {
+    prop::collection::vec(prop::sample::select(alphabet), 1..5).prop_map(|levels| levels.join("/"))
+}
+
+fn any_filter() -> impl Strategy<Value = TopicFilter> {
+    let hash = prop::bool::weighted(0.3);
+    (levels(&["a", "b", "", "+", "$d"]), hash).prop_map(|(levels, hash)| {
+        let text = if hash { format!("{levels}/#") } else { levels };
+        filter(if text.is_empty() { "/" } else { &text })
+    })
+}
+
+proptest! {
+    /// Against the naive model: a list of (filter, number), matched one by one. 256 cases.
+    #[test]
+    fn the_index_finds_whom_a_list_of_all_subscriptions_finds(
+        changes in prop::collection::vec((any_filter(), 1u64..200, any::<bool>()), 1..120),
+        topics in prop::collection::vec(levels(&["a", "b", "", "$d", "c"]), 1..20),
+    ) {
+        let index = FilterIndex::new(Policy::RoundRobin);
+        let mut model: Vec<(TopicFilter, u64)> = Vec::new();
+        for (filter, number, add) in changes {
+            model.retain(|known| *known != (filter.clone(), number));
+            if add {
+                index.insert(&filter, subscriber(number, None));
+                model.push((filter, number));
+            } else {
+                index.remove(&filter, number);
+            }
+        }
+        for name in topics.iter().filter(|name| !name.is_empty()) {
+            let mut expected = model
+                .iter()
+                .filter(|(filter, _)| filter.matches(&topic(name)))
+                .map(|(_, number)| *number)
+                .collect::<Vec<_>>();
+            expected.sort_unstable();
+            expected.dedup();
+            prop_assert_eq!(numbers(&index, name), expected);
+        }
+    }
+}
+
+#[test]
+fn a_filter_with_many_subscribers_and_a_level_with_many_children_keep_all() {
+    let index = FilterIndex::new(Policy::RoundRobin);
+    // out of order, so that chunks split in the middle too
+    let order = (0..1000u64).map(|i| i * 617 % 1000 + 1).collect::<Vec<_>>();
+    order.iter().for_each(|&number| index.insert(&filter("a/#"), subscriber(number, None)));
+    order.iter().for_each(|&number| index.insert(&filter(&format!("b/{number}/+")), subscriber(number, None)));
+    assert_eq!(numbers(&index, "a/x"), (1..=1000).collect::<Vec<_>>());
+    assert_eq!(numbers(&index, "b/500/x"), [500]);
+    order.iter().filter(|number| *number % 2 == 0).for_each(|&number| index.remove(&filter("a/#"), number));
+    assert_eq!(numbers(&index, "a/x"), (1..=1000).filter(|n| n % 2 == 1).collect::<Vec<_>>());
+}

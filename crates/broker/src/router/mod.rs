@@ -1,0 +1,131 @@
+//! From one published message to the queues of all who want it.
+//!
+//! ```text
+//!   Publisher (one per connection)                       Router (one per broker)
+//!     RouteCache  topic ──► MatchSet, while the version ──► FilterIndex: snapshots of all subscriptions
+//!     Fanout      deliveries grouped by receiver            RetainedStore
+//!        └─ flush: one push per receiver and batch ──► Outbox
+//! ```
+
+mod children;
+mod fanout;
+mod index;
+mod matches;
+mod publisher;
+mod retained;
+mod shared;
+mod subscribers;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tenbin_balancer::{MemberLoad, Policy};
+use tenbin_codec::{ReasonCode, RetainHandling, SubscriptionOptions, TopicFilter, TopicName};
+
+pub(crate) use matches::MatchSet;
+pub(crate) use publisher::Publisher;
+pub(crate) use retained::RetainedLimits;
+
+use crate::clock::Clock;
+use crate::outbox::Outbox;
+use index::FilterIndex;
+use matches::Terms;
+use retained::{Retained, RetainedStore};
+use shared::GroupMember;
+use subscribers::Subscriber;
+
+/// Where messages go.
+#[derive(Debug)]
+pub(crate) struct Router {
+    index: FilterIndex,
+    retained: RetainedStore,
+    clock: Clock,
+}
+
+/// Whoever receives: one session.
+#[derive(Debug, Clone)]
+pub(crate) struct Receiver {
+    /// Names the session; numbers rise and are never given twice.
+    pub(crate) number: u64,
+    /// Its queue.
+    pub(crate) outbox: Arc<Outbox>,
+    /// What it says of itself.
+    pub(crate) load: Arc<MemberLoad>,
+}
+
+/// One subscription of a session, as it is granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub(crate) options: SubscriptionOptions,
+    pub(crate) identifier: Option<u32>,
+}
+
+impl Grant {
+    /// How a session with this one subscription receives.
+    fn terms(self) -> Terms {
+        Terms {
+            qos: self.options.qos,
+            retain_as_published: self.options.retain_as_published,
+            identifiers: self.identifier.map(|identifier| [identifier].into()),
+        }
+    }
+}
+
+impl Router {
+    pub(crate) fn new(policy: Policy, retained: RetainedLimits, clock: Clock) -> Self {
+        Self { index: FilterIndex::new(policy), retained: RetainedStore::new(retained), clock }
+    }
+
+    /// Adds or replaces a subscription `[MQTT-3.8.4-3]`; messages published from now on reach the receiver.
+    /// Retained messages are apart, see [`Router::retained_for`].
+    pub(crate) fn subscribe(&self, filter: &TopicFilter, receiver: &Receiver, grant: Grant, now: Instant) {
+        match filter.shared() {
+            Some(shared) => {
+                let member = GroupMember { outbox: Arc::clone(&receiver.outbox), terms: grant.terms() };
+                self.index.join(&shared, receiver, member, self.clock.nanos(now));
+            }
+            None => {
+                let outbox = Arc::clone(&receiver.outbox);
+                self.index.insert(filter, Subscriber { number: receiver.number, outbox, grant });
+            }
+        }
+    }
+
+    /// Removes a subscription; messages published from now on do not reach the receiver `[MQTT-3.10.4-2]`.
+    pub(crate) fn unsubscribe(&self, filter: &TopicFilter, number: u64) {
+        match filter.shared() {
+            Some(shared) => self.index.leave(&shared, number),
+            None => self.index.remove(filter, number),
+        }
+    }
+
+    /// The retained messages that a SUBSCRIBE brings. A shared subscription brings none (MQTT 5.0 §4.8.2).
+    pub(crate) fn retained_for(
+        &self,
+        filter: &TopicFilter,
+        options: SubscriptionOptions,
+        is_new: bool,
+        now: Instant,
+    ) -> Vec<Arc<Retained>> {
+        let wanted = match options.retain_handling {
+            RetainHandling::Always => true,  // [MQTT-3.3.1-9]
+            RetainHandling::IfNew => is_new, // [MQTT-3.3.1-10]
+            RetainHandling::Never => false,  // [MQTT-3.3.1-11]
+        };
+        if !wanted || filter.is_shared() { Vec::new() } else { self.retained.matching(filter, now) }
+    }
+
+    /// Who receives what is published to `topic`.
+    pub(crate) fn matches(&self, topic: &TopicName) -> MatchSet {
+        self.index.matches(topic)
+    }
+
+    /// Grows with every change of the subscriptions.
+    pub(crate) fn version(&self) -> u64 {
+        self.index.version()
+    }
+
+    fn retain(&self, publication: &tenbin_session::Publication, now: Instant) -> Result<(), ReasonCode> {
+        self.retained.set(publication, now)
+    }
+}

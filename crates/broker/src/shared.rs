@@ -1,0 +1,95 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Instant, SystemTime};
+
+use tenbin_balancer::MemberLoad;
+use tenbin_codec::{Text, TopicName};
+use tenbin_session::handshake::Capabilities;
+
+use crate::Config;
+use crate::clock::Clock;
+use crate::expiry::ExpiryQueue;
+use crate::metrics::Metrics;
+use crate::outbox::{Budget, Outbox, OutboxLimits};
+use crate::registry::{Client, ClientRegistry};
+use crate::router::{RetainedLimits, Router};
+
+/// What all tasks of one broker share.
+///
+/// Lock order, outermost first: a session's lease · the index's writers · a group's writers · a registry shard ·
+/// the retained tree · an outbox · the expiry queue. All but the first are held for a few moves of memory and
+/// never across a wait point.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) router: Router,
+    pub(crate) registry: ClientRegistry,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) clock: Clock,
+    pub(crate) expiry: ExpiryQueue,
+    pub(crate) budget: Arc<Budget>,
+    /// Connections that are open now.
+    pub(crate) connections: AtomicUsize,
+    /// Set once, before every connection is told.
+    pub(crate) stopping: AtomicBool,
+    /// Numbers for assigned Client Identifiers.
+    pub(crate) assigned_ids: AtomicUsize,
+    /// Milliseconds since 1970 at which the broker started: keeps assigned identifiers of different runs apart.
+    started_at: u128,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config) -> Self {
+        let clock = Clock::new();
+        let metrics = Arc::<Metrics>::default();
+        let retained =
+            RetainedLimits { messages: config.retained.messages_maximum, bytes: config.retained.bytes_maximum };
+        Self {
+            capabilities: config.capabilities(),
+            router: Router::new(config.policy, retained, clock),
+            registry: ClientRegistry::default(),
+            clock,
+            expiry: ExpiryQueue::default(),
+            budget: Arc::new(Budget::new(config.queue_total_bytes_maximum())),
+            connections: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+            assigned_ids: AtomicUsize::new(0),
+            started_at: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis()),
+            metrics,
+            config,
+        }
+    }
+
+    /// A session that does not exist yet.
+    pub(crate) fn new_client(&self, id: &Text, number: u64, now: Instant) -> Client {
+        let load = Arc::new(MemberLoad::new(self.clock.nanos(now)));
+        let limits = OutboxLimits {
+            messages: self.config.queue_messages_maximum(),
+            bytes: self.config.queue_bytes_maximum(),
+            when_full: self.config.queue.when_full,
+        };
+        let outbox = Outbox::new(limits, Arc::clone(&load), Arc::clone(&self.budget), Arc::clone(&self.metrics));
+        Client::new(id.detach(), number, Arc::new(outbox), load)
+    }
+}
+
+impl Shared {
+    /// Whether clients may publish to `topic` at all: `$SYS` and the like are the broker's own (MQTT 5.0 §4.7.2),
+    /// and the number of levels is bounded.
+    pub(crate) fn may_publish(&self, topic: &TopicName) -> bool {
+        let levels = topic.as_bytes().iter().filter(|&&byte| byte == b'/').count() + 1;
+        levels <= self.config.topic_levels_maximum()
+            && !RESERVED.iter().any(|reserved| topic.as_bytes().starts_with(reserved))
+    }
+
+    /// A Client Identifier for a client that sent none.
+    pub(crate) fn next_assigned_id(&self) -> Text {
+        let number = self.assigned_ids.fetch_add(1, Ordering::Relaxed);
+        let id = format!("tenbin-{:x}-{number}", self.started_at);
+        Text::try_from(id).unwrap_or(Text::EMPTY)
+    }
+}
+
+/// First levels of topics that are not the clients'.
+const RESERVED: [&[u8]; 2] = [b"$SYS/", b"$share/"];

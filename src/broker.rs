@@ -1,0 +1,112 @@
+//! `tenbin broker`.
+
+use std::fmt;
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use tenbin_broker::{Broker, Config, ConfigError, Policy, StartError};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::Level;
+
+use crate::logging;
+
+/// Runs the broker until SIGINT or SIGTERM.
+#[derive(Debug, Args)]
+pub(crate) struct BrokerArgs {
+    /// Configuration file (TOML); keys that it leaves out have their defaults.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address to listen on instead of the configured ones; may be given several times. Port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Vec<SocketAddr>,
+    /// Policy of share groups instead of the configured one: thesis_score, round_robin or random.
+    #[arg(long, value_name = "NAME")]
+    policy: Option<Policy>,
+    /// Least severe log lines to print: error, warn, info, debug or trace.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log: Level,
+    /// Prints the default configuration with all its keys, and ends.
+    #[arg(long)]
+    print_config: bool,
+}
+
+/// Why the broker did not run.
+#[derive(Debug)]
+pub(crate) enum BrokerError {
+    Config(ConfigError),
+    Start(StartError),
+    Io(io::Error),
+}
+
+pub(crate) fn run(arguments: &BrokerArgs) -> Result<(), BrokerError> {
+    if arguments.print_config {
+        return Ok(io::stdout().write_all(Config::DEFAULT_TOML.as_bytes())?);
+    }
+    logging::init(arguments.log);
+    let mut config = match &arguments.config {
+        Some(path) => Config::read(path)?,
+        None => Config::default(),
+    };
+    if !arguments.listen.is_empty() {
+        config.listen.clone_from(&arguments.listen);
+    }
+    if let Some(policy) = arguments.policy {
+        config.policy = policy;
+    }
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(config))
+}
+
+async fn serve(config: Config) -> Result<(), BrokerError> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let broker = Broker::builder().config(config).start().await?;
+    for address in broker.addresses() {
+        writeln!(
+            io::stdout(),
+            "tenbin {} listening on {address} (MQTT 5.0 and 3.1.1, policy {})",
+            env!("CARGO_PKG_VERSION"),
+            broker.config().policy,
+        )?;
+    }
+    let signal = tokio::select! {
+        _ = interrupt.recv() => "SIGINT",
+        _ = terminate.recv() => "SIGTERM",
+    };
+    tracing::info!(signal, connections = broker.connections(), sessions = broker.sessions(), "stopping");
+    let metrics = broker.metrics();
+    broker.shutdown().await;
+    tracing::info!(?metrics, "stopped");
+    Ok(())
+}
+
+impl fmt::Display for BrokerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Start(error) => error.fmt(f),
+            Self::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for BrokerError {}
+
+impl From<ConfigError> for BrokerError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl From<StartError> for BrokerError {
+    fn from(error: StartError) -> Self {
+        Self::Start(error)
+    }
+}
+
+impl From<io::Error> for BrokerError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}

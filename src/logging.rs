@@ -1,0 +1,6 @@
+use tracing::Level;
+
+/// Sends log lines of `level` and more severe ones to standard error.
+pub(crate) fn init(level: Level) {
+    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false).init();
+}

@@ -1,0 +1,38 @@
+//! The command `tenbin`: parses arguments and calls a crate.
+#![forbid(unsafe_code)]
+
+mod broker;
+mod logging;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// MQTT 5.0 and 3.1.1 broker that gives each shared message to the worker that will finish it first.
+#[derive(Debug, Parser)]
+#[command(name = "tenbin", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs the broker.
+    Broker(broker::BrokerArgs),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Broker(arguments) => broker::run(&arguments).map_err(|error| error.to_string()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Errors go to people, not to the log.
+            use std::io::Write as _;
+            let _ = writeln!(std::io::stderr(), "tenbin: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
