@@ -20,11 +20,15 @@ struct Cli {
 enum Command {
     /// Runs the broker.
     Broker(broker::BrokerArgs),
+    /// Loads brokers and measures them.
+    #[command(subcommand)]
+    Loadgen(tenbin_loadgen::Command),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Broker(arguments) => broker::run(&arguments).map_err(|error| error.to_string()),
+        Command::Loadgen(command) => tenbin_loadgen::run(command).map_err(|error| error.to_string()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -72,9 +72,10 @@ impl WriteBuffer {
         self.block_read = 0;
     }
 
-    /// Gives the memory of an idle buffer back. Does nothing while something waits.
+    /// Gives the memory of an idle buffer back, but for a little that the next packets are likely to need. Does
+    /// nothing while something waits.
     pub fn shrink(&mut self) {
-        if self.is_empty() {
+        if self.is_empty() && self.block.capacity() > KEPT_WHEN_IDLE {
             *self = Self::default();
         }
     }
@@ -139,6 +140,9 @@ impl Buf for WriteBuffer {
         }
     }
 }
+
+/// Bytes of memory that an idle buffer keeps.
+const KEPT_WHEN_IDLE: usize = 4096;
 
 /// Appends a length-prefixed string or binary. Longer than 65,535 bytes cannot be written and is cut by the
 /// types that come here ([`crate::Text`] checks; binary is checked by `debug_assert`).

@@ -157,6 +157,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         if ready.taken.is_some() || ready.read.is_some() || ready.timer {
             return Poll::Ready(Ok(ready));
         }
+        self.transport.idle();
         Poll::Pending
     }
 

@@ -51,6 +51,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         }
     }
 
+    /// Nothing is going on: gives back memory that only a burst needed.
+    pub(super) fn idle(&mut self) {
+        if self.input.is_empty() && self.input.capacity() > self.chunk {
+            self.input = BytesMut::new();
+        }
+        self.out.shrink();
+    }
+
     /// Reads until something came.
     pub(super) async fn read(&mut self) -> io::Result<usize> {
         std::future::poll_fn(|context| self.poll_read(context)).await

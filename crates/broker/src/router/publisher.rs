@@ -1,3 +1,5 @@
+use std::cell::RefCell;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,8 +21,6 @@ pub(crate) struct Publisher {
     number: u64,
     routes: RouteCache,
     fanout: Fanout,
-    /// Memory that templates are carved out of.
-    block: BytesMut,
     rng: Rng,
 }
 
@@ -30,9 +30,8 @@ impl Publisher {
             number,
             routes: RouteCache::default(),
             fanout: Fanout::default(),
-            block: BytesMut::new(),
-            // Different streams for different publishers; which ones does not matter.
-            rng: Rng::new(number.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+            // The hasher's keys are random, and differ from call to call.
+            rng: Rng::new(RandomState::new().hash_one(number)),
         }
     }
 
@@ -44,7 +43,7 @@ impl Publisher {
         let matches = self.routes.find(router, &publication.topic);
         let mut delivered = false;
         if !matches.targets.is_empty() || !matches.groups.is_empty() {
-            let template = publication.template(&mut self.block);
+            let template = BLOCK.with_borrow_mut(|block| publication.template(block));
             delivered = self.deliver(&matches, &template, publication, nanos);
         }
         if publication.retain
@@ -86,6 +85,11 @@ impl Publisher {
         }
         delivered
     }
+}
+
+thread_local! {
+    /// Memory that templates are carved out of: one block a thread, not one a connection, most of which are idle.
+    static BLOCK: RefCell<BytesMut> = RefCell::default();
 }
 
 fn delivery(template: &PublishTemplate, publication: &Publication, terms: &Terms) -> Delivery {

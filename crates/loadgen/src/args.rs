@@ -1,0 +1,166 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use tenbin_codec::{ProtocolVersion, QoS};
+
+use crate::throughput::TargetArg;
+
+/// What the load generator can do.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Command {
+    /// Repeat a published experiment on share groups and print the figures beside the published ones
+    Scenario(ScenarioArgs),
+    /// Find how many messages a second one or more brokers move, and the processor time they take for it
+    Throughput(ThroughputArgs),
+}
+
+/// Arguments of `scenario`.
+#[derive(Debug, Clone, Args)]
+pub struct ScenarioArgs {
+    /// 1: all workers take 25 ms a message; 2: 25, 25 and 50 ms
+    #[arg(value_name = "1|2", value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub(crate) number: u8,
+
+    /// Policy of the broker that is started; with --broker only a label [default: thesis_score]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) policy: Option<String>,
+
+    /// Run random, round_robin and thesis_score, one after the other
+    #[arg(long, conflicts_with = "policy")]
+    pub(crate) all: bool,
+
+    /// Use a running broker instead of starting one for each run
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) broker: Option<String>,
+
+    /// Time from one message to the next
+    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = positive_duration)]
+    pub(crate) interval: Duration,
+
+    /// How long to publish; without it 1500 messages go out, which take 15 s at the default interval
+    #[arg(long, value_name = "TIME", value_parser = positive_duration)]
+    pub(crate) duration: Option<Duration>,
+
+    /// Quality of Service of publisher and workers
+    #[arg(long, value_name = "0|1|2", default_value = "0", value_parser = qos)]
+    pub(crate) qos: QoS,
+
+    /// Time between two load reports of a worker
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive_duration)]
+    pub(crate) ping_interval: Duration,
+
+    /// Runs for each policy; the median counts
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: u32,
+
+    /// Write POLICY-runK.csv (a row for each message) and summary.json into this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// Arguments of `throughput`.
+#[derive(Debug, Clone, Args)]
+pub struct ThroughputArgs {
+    /// A broker: NAME=HOST:PORT[,pid=PID], or `tenbin` or `mosquitto` to start one for each run; ratios are to
+    /// the first
+    #[arg(long = "target", value_name = "TARGET", required = true)]
+    pub(crate) targets: Vec<TargetArg>,
+
+    /// Publishing connections
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) publishers: u16,
+
+    /// Subscribing connections
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) subscribers: u16,
+
+    /// The subscribers form one share group: each message goes to one of them (the default)
+    #[arg(long)]
+    pub(crate) shared: bool,
+
+    /// Each message goes to every subscriber
+    #[arg(long, conflicts_with = "shared")]
+    pub(crate) fanout: bool,
+
+    /// Bytes of a payload
+    #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = clap::value_parser!(u32).range(..=1 << 20))]
+    pub(crate) payload: u32,
+
+    /// Quality of Service of publishers and subscribers
+    #[arg(long, value_name = "0|1|2", default_value = "0", value_parser = qos)]
+    pub(crate) qos: QoS,
+
+    /// Protocol version
+    #[arg(long, value_name = "5|3.1.1", default_value = "5", value_parser = version)]
+    pub(crate) protocol: ProtocolVersion,
+
+    /// How long to measure, after half a second of the same load
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_duration)]
+    pub(crate) duration: Duration,
+
+    /// Runs for each target, taking turns; the median counts
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: u32,
+
+    /// Deliveries that may be outstanding, over all connections
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) window: u64,
+}
+
+/// Reads `250us`, `10.7ms`, `15s` or `2m`.
+fn positive_duration(text: &str) -> Result<Duration, String> {
+    let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let seconds = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" => 60.0,
+        _ => return Err("want a number and a unit: us, ms, s or m".to_owned()),
+    };
+    let number: f64 = number.parse().map_err(|_| format!("{number:?} is no number"))?;
+    match Duration::try_from_secs_f64(number * seconds) {
+        Ok(Duration::ZERO) => Err("want more than zero".to_owned()),
+        Ok(duration) if duration <= LONGEST => Ok(duration),
+        _ => Err("want more than zero and at most 24 h".to_owned()),
+    }
+}
+
+fn qos(text: &str) -> Result<QoS, String> {
+    let bits = text.parse().map_err(|_| "want 0, 1 or 2".to_owned())?;
+    QoS::from_bits(bits).ok_or_else(|| "want 0, 1 or 2".to_owned())
+}
+
+fn version(text: &str) -> Result<ProtocolVersion, String> {
+    match text {
+        "5" | "5.0" => Ok(ProtocolVersion::V5),
+        "3.1.1" => Ok(ProtocolVersion::V311),
+        _ => Err("want 5 or 3.1.1".to_owned()),
+    }
+}
+
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_a_number_and_a_unit() {
+        for (text, expected) in [
+            ("10ms", Duration::from_millis(10)),
+            ("10.7ms", Duration::from_micros(10_700)),
+            ("250us", Duration::from_micros(250)),
+            ("15s", Duration::from_secs(15)),
+            ("1.5m", Duration::from_secs(90)),
+        ] {
+            assert_eq!(positive_duration(text), Ok(expected), "{text}");
+        }
+        for text in ["", "10", "ms", "0ms", "-1s", "1e99s", "10 ms", "1h", "NaNs", "infs", "0.0000001us"] {
+            assert!(positive_duration(text).is_err(), "{text}");
+        }
+    }
+}

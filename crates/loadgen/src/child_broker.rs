@@ -1,0 +1,286 @@
+//! A broker that runs as a child process, for as long as a run needs it.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::LoadgenError;
+
+/// The process. Dropping it ends the process.
+#[derive(Debug)]
+pub(crate) struct ChildBroker {
+    process: Child,
+    output: Arc<Output>,
+    /// HOST:PORT; empty until it listens.
+    address: String,
+    /// Configuration that the process was given; removed with it.
+    config: Option<PathBuf>,
+}
+
+impl ChildBroker {
+    /// This program's own broker on a free port, with `policy` instead of its default.
+    pub(crate) async fn tenbin(policy: Option<&str>) -> Result<Self, LoadgenError> {
+        let program =
+            std::env::current_exe().map_err(|source| LoadgenError::Start { program: "tenbin".into(), source })?;
+        let mut command = Command::new(program);
+        command.args(["broker", "--listen", "127.0.0.1:0"]);
+        if let Some(policy) = policy {
+            command.args(["--policy", policy]);
+        }
+        Self::start(command).await
+    }
+
+    /// Starts `command`, which says on standard output or standard error where it listens.
+    pub(crate) async fn start(command: Command) -> Result<Self, LoadgenError> {
+        let program = PathBuf::from(command.get_program());
+        let mut broker = Self::spawn(command)?;
+        broker.wait_for_address(&program, Output::listens_at).await?;
+        Ok(broker)
+    }
+
+    /// Mosquitto on a free port, if it is installed. Its defaults, but for anonymous clients and a queue without
+    /// limit: by default it drops what waits beyond 1,000 messages a client.
+    pub(crate) async fn mosquitto() -> Result<Self, LoadgenError> {
+        let program = find_mosquitto();
+        // The port is free until somebody else takes it; then the process ends and says why.
+        let address = TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .map_err(|source| LoadgenError::Start { program: program.clone(), source })?;
+        let config = std::env::temp_dir().join(format!("tenbin-loadgen-mosquitto-{}.conf", address.port()));
+        let text = format!("listener {} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n", address.port());
+        std::fs::write(&config, text).map_err(|source| LoadgenError::Write { path: config.clone(), source })?;
+        let mut command = Command::new(&program);
+        command.arg("-c").arg(&config);
+        let mut broker = Self::spawn(command).inspect_err(|_| remove(&config))?;
+        broker.config = Some(config);
+        broker.wait_for_address(&program, |_| TcpStream::connect(address).is_ok().then_some(address)).await?;
+        Ok(broker)
+    }
+
+    /// HOST:PORT to connect to.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// # Errors
+    /// The process has ended by itself.
+    pub(crate) fn check_alive(&mut self) -> Result<(), LoadgenError> {
+        match self.process.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => {
+                // What it said last may still be on its way through the pipe.
+                std::thread::sleep(Duration::from_millis(50));
+                Err(LoadgenError::BrokerExited { status, said: self.output.said() })
+            }
+            Err(source) => Err(LoadgenError::Runtime(source)),
+        }
+    }
+
+    fn spawn(mut command: Command) -> Result<Self, LoadgenError> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process =
+            command.spawn().map_err(|source| LoadgenError::Start { program: command.get_program().into(), source })?;
+        let output = Arc::new(Output::default());
+        if let Some(stdout) = process.stdout.take() {
+            output.follow(stdout);
+        }
+        if let Some(stderr) = process.stderr.take() {
+            output.follow(stderr);
+        }
+        Ok(Self { process, output, address: String::new(), config: None })
+    }
+
+    async fn wait_for_address(
+        &mut self,
+        program: &Path,
+        find: impl Fn(&Output) -> Option<SocketAddr>,
+    ) -> Result<(), LoadgenError> {
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            if let Some(address) = find(&self.output) {
+                self.address = address.to_string();
+                return Ok(());
+            }
+            self.check_alive()?;
+            if Instant::now() > deadline {
+                return Err(LoadgenError::NotListening { program: program.to_owned(), said: self.output.said() });
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+impl Drop for ChildBroker {
+    fn drop(&mut self) {
+        // It may have ended already, which is what is wanted.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        if let Some(config) = &self.config {
+            remove(config);
+        }
+    }
+}
+
+/// What a process says: the address, and the last lines for the case that it fails. Read to the end, so that the
+/// process never waits for a full pipe.
+#[derive(Debug, Default)]
+struct Output {
+    heard: Mutex<Heard>,
+}
+
+#[derive(Debug, Default)]
+struct Heard {
+    address: Option<SocketAddr>,
+    last_lines: VecDeque<String>,
+}
+
+impl Output {
+    fn follow(self: &Arc<Self>, stream: impl Read + Send + 'static) {
+        let output = Arc::clone(self);
+        std::thread::spawn(move || {
+            let mut lines = BufReader::new(stream).split(b'\n');
+            while let Some(Ok(line)) = lines.next() {
+                output.hear(&plain_text(&String::from_utf8_lossy(&line)));
+            }
+        });
+    }
+
+    fn hear(&self, line: &str) {
+        let mut heard = self.heard();
+        heard.address = heard.address.or_else(|| listening_address(line));
+        if line.trim().is_empty() {
+            return;
+        }
+        if heard.last_lines.len() == LINES_KEPT {
+            heard.last_lines.pop_front();
+        }
+        heard.last_lines.push_back(line.trim_end().to_owned());
+    }
+
+    fn listens_at(&self) -> Option<SocketAddr> {
+        self.heard().address
+    }
+
+    fn said(&self) -> String {
+        Vec::from(self.heard().last_lines.clone()).join("\n")
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The address in a start-up line: the first `IP:PORT` after the word "listening".
+fn listening_address(line: &str) -> Option<SocketAddr> {
+    let (_, after) = line.split_once("listening")?;
+    after
+        .split(|c: char| c.is_whitespace() || matches!(c, '=' | ',' | '"'))
+        .map(|word| word.trim_end_matches('.'))
+        .find_map(|word| word.parse().ok())
+        .filter(|address: &SocketAddr| address.port() != 0)
+}
+
+/// `line` without the escape sequences that colour it.
+fn plain_text(line: &str) -> String {
+    let mut plain = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some((before, sequence)) = rest.split_once("\x1b[") {
+        plain.push_str(before);
+        let end = sequence.find(|c: char| c.is_ascii_alphabetic()).map_or(sequence.len(), |at| at + 1);
+        rest = &sequence[end..];
+    }
+    plain.push_str(rest);
+    plain
+}
+
+/// The mosquitto of the PATH, else where distributions put it.
+fn find_mosquitto() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain([PathBuf::from("/usr/sbin"), PathBuf::from("/usr/local/sbin")])
+        .map(|directory| directory.join("mosquitto"))
+        .find(|program| program.is_file())
+        .unwrap_or_else(|| PathBuf::from("mosquitto"))
+}
+
+fn remove(config: &Path) {
+    // A stray file of three lines in the temporary directory harms nobody.
+    let _ = std::fs::remove_file(config);
+}
+
+/// How long a broker may take to listen.
+const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// Lines that are kept to tell why a broker failed.
+const LINES_KEPT: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_port_is_found_in_the_line_that_says_listening() {
+        for line in [
+            "listening on 127.0.0.1:40123",
+            "2026-01-01T00:00:00Z  INFO tenbin: listening on 127.0.0.1:40123 policy=random version=0.1.0",
+            "tenbin 0.1.0 listening on 127.0.0.1:40123 (MQTT 5.0 and 3.1.1, policy random)",
+            "listening on 127.0.0.1:40123.",
+            "\x1b[2mnow\x1b[0m \x1b[32m INFO\x1b[0m listening \x1b[3maddress\x1b[0m\x1b[2m=\x1b[0m127.0.0.1:40123",
+        ] {
+            let address = listening_address(&plain_text(line));
+            assert_eq!(address, Some("127.0.0.1:40123".parse().unwrap()), "{line:?}");
+        }
+        for line in ["", "listening", "listening on 127.0.0.1:0", "connected from 127.0.0.1:40123", "listening on tcp"]
+        {
+            assert_eq!(listening_address(line), None, "{line:?}");
+        }
+    }
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    fn start(script: &str) -> Result<ChildBroker, LoadgenError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(ChildBroker::start(shell(script)))
+    }
+
+    #[test]
+    fn a_child_that_listens_is_used_until_it_is_dropped() {
+        for stream in ["1", "2"] {
+            let script = format!("echo starting; echo 'listening on 127.0.0.1:1883' >&{stream}; exec sleep 60");
+            let mut broker = start(&script).unwrap();
+            assert_eq!(broker.address(), "127.0.0.1:1883");
+            broker.check_alive().unwrap();
+            let process = format!("/proc/{}", broker.pid());
+            assert!(Path::new(&process).exists());
+            drop(broker);
+            assert!(!Path::new(&process).exists());
+        }
+    }
+
+    #[test]
+    fn a_child_that_ends_is_an_error_with_its_last_words() {
+        let error = start("echo 'error: unknown policy \"x\"' >&2; echo >&2; exit 2").unwrap_err().to_string();
+        assert!(error.contains("exit status: 2") && error.ends_with("unknown policy \"x\""), "{error}");
+        assert!(!error.contains('\n'));
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let error = runtime.block_on(ChildBroker::start(Command::new("/nonexistent/broker"))).unwrap_err();
+        assert!(error.to_string().starts_with("cannot start /nonexistent/broker: "), "{error}");
+    }
+}

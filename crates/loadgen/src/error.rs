@@ -1,0 +1,111 @@
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::{error::Error, fmt};
+
+/// Why a run gave no result. Each reads as one line.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LoadgenError {
+    /// Arguments that contradict each other.
+    Arguments(String),
+    /// The runtime could not be built.
+    Runtime(io::Error),
+    /// A broker program could not be started.
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A broker that was started did not say where it listens, or never took a connection.
+    NotListening {
+        /// The program.
+        program: PathBuf,
+        /// The last it said.
+        said: String,
+    },
+    /// A broker that was started ended by itself.
+    BrokerExited {
+        /// How.
+        status: ExitStatus,
+        /// The last it said.
+        said: String,
+    },
+    /// No connection to the broker.
+    Connect {
+        /// Where.
+        address: String,
+        /// Why.
+        reason: String,
+    },
+    /// A connection ended before its time.
+    ConnectionLost {
+        /// Whose.
+        client: String,
+        /// Why.
+        reason: String,
+    },
+    /// A file could not be written.
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Results could not be printed.
+    Print(io::Error),
+    /// Stopped from outside.
+    Interrupted,
+}
+
+impl LoadgenError {
+    /// No connection to `address`, because of `reason`.
+    pub(crate) fn connect(address: &str, reason: impl fmt::Display) -> Self {
+        Self::Connect { address: address.to_owned(), reason: reason.to_string() }
+    }
+
+    /// The connection of `client` ended, because of `reason`.
+    pub(crate) fn lost(client: &str, reason: impl fmt::Display) -> Self {
+        Self::ConnectionLost { client: client.to_owned(), reason: reason.to_string() }
+    }
+}
+
+impl fmt::Display for LoadgenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Arguments(what) => f.write_str(what),
+            Self::Runtime(source) => write!(f, "cannot start the runtime: {source}"),
+            Self::Start { program, source } => write!(f, "cannot start {}: {source}", program.display()),
+            Self::NotListening { program, said } => {
+                write!(f, "{} does not listen after 10 s{}", program.display(), Said(said))
+            }
+            Self::BrokerExited { status, said } => write!(f, "the broker ended by itself ({status}){}", Said(said)),
+            Self::Connect { address, reason } => write!(f, "cannot connect to {address}: {reason}"),
+            Self::ConnectionLost { client, reason } => write!(f, "{client} lost its connection: {reason}"),
+            Self::Write { path, source } => write!(f, "cannot write {}: {source}", path.display()),
+            Self::Print(source) => write!(f, "cannot print the results: {source}"),
+            Self::Interrupted => f.write_str("interrupted"),
+        }
+    }
+}
+
+impl Error for LoadgenError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Runtime(source) | Self::Start { source, .. } | Self::Write { source, .. } | Self::Print(source) => {
+                Some(source)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What a program said last, on the same line; nothing if it said nothing.
+struct Said<'a>(&'a str);
+
+impl fmt::Display for Said<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", self.0.replace('\n', " | ")) }
+    }
+}

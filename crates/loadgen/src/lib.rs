@@ -1,0 +1,54 @@
+//! Load on an MQTT broker, and what became of it.
+//!
+//! * `scenario` repeats the two published experiments on share groups: a publisher on a fixed schedule, three
+//!   workers of known speed, and the time that each message waits until its worker takes it.
+//! * `throughput` finds how many messages a second any MQTT broker moves, and at what cost in processor time.
+//!
+//! It speaks to brokers over sockets only. Where none is given it starts the program's own `broker` subcommand.
+#![forbid(unsafe_code)]
+
+mod args;
+mod child_broker;
+mod clock;
+mod error;
+mod interrupt;
+mod ledger;
+mod payload;
+mod progress;
+mod report;
+pub mod scenario;
+pub mod statistics;
+mod throughput;
+
+use std::io::{self, Write};
+
+pub use args::{Command, ScenarioArgs, ThroughputArgs};
+pub use clock::Clock;
+pub use error::LoadgenError;
+pub use ledger::{Ledger, LedgerTotals, Receipt};
+
+/// Runs a subcommand to its end on a runtime of its own; results go to standard output, progress to standard
+/// error.
+///
+/// # Errors
+/// Arguments that contradict each other, a broker that cannot be reached or dies, files that cannot be written,
+/// an interrupt. Each is one line.
+pub fn run(command: Command) -> Result<(), LoadgenError> {
+    run_to(command, &mut io::stdout().lock())
+}
+
+/// As [`run`], with the results written to `out`.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_to(command: Command, out: &mut dyn Write) -> Result<(), LoadgenError> {
+    // One thread moves all bytes of the load; the processors are the broker's.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LoadgenError::Runtime)?;
+    let result = match command {
+        Command::Scenario(args) => runtime.block_on(scenario::run(args, out)),
+        Command::Throughput(args) => runtime.block_on(throughput::run(args, out)),
+    };
+    // After an interrupt a publisher may still sleep up to its next message.
+    runtime.shutdown_background();
+    result
+}

@@ -1,0 +1,65 @@
+use bytes::{BufMut, Bytes, BytesMut};
+
+/// What a scenario's message says about itself.
+///
+/// ```text
+///   0         8            16           24            100
+///   magic     sequence     created_ns   zeros
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    /// 0, 1, 2, … in the order of publishing.
+    pub(crate) sequence: u64,
+    /// When the message was made, by the run's clock.
+    pub(crate) created_ns: u64,
+}
+
+impl Stamp {
+    /// Size of a payload, in bytes, as in the published experiments.
+    pub(crate) const PAYLOAD_LEN: usize = 100;
+
+    /// The payload.
+    pub(crate) fn encode(self) -> Bytes {
+        let mut payload = BytesMut::with_capacity(Self::PAYLOAD_LEN);
+        payload.put_slice(MAGIC);
+        payload.put_u64(self.sequence);
+        payload.put_u64(self.created_ns);
+        payload.resize(Self::PAYLOAD_LEN, 0);
+        payload.freeze()
+    }
+
+    /// What a payload says; `None` for one of somebody else's.
+    pub(crate) fn decode(payload: &[u8]) -> Option<Self> {
+        if payload.len() != Self::PAYLOAD_LEN {
+            return None;
+        }
+        let (sequence, rest) = payload.strip_prefix(MAGIC)?.split_first_chunk()?;
+        let (created_ns, _) = rest.split_first_chunk()?;
+        Some(Self { sequence: u64::from_be_bytes(*sequence), created_ns: u64::from_be_bytes(*created_ns) })
+    }
+}
+
+const MAGIC: &[u8; 8] = b"tenbinLG";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_survives_its_payload() {
+        for (sequence, created_ns) in [(0, 0), (1499, 15_000_123_456), (u64::MAX, u64::MAX)] {
+            let stamp = Stamp { sequence, created_ns };
+            let payload = stamp.encode();
+            assert_eq!(payload.len(), Stamp::PAYLOAD_LEN);
+            assert_eq!(Stamp::decode(&payload), Some(stamp));
+        }
+    }
+
+    #[test]
+    fn a_strange_payload_is_no_stamp() {
+        let payload = Stamp { sequence: 1, created_ns: 2 }.encode();
+        assert_eq!(Stamp::decode(&payload[..99]), None);
+        assert_eq!(Stamp::decode(&[0; 100]), None);
+        assert_eq!(Stamp::decode(b""), None);
+    }
+}

@@ -1,0 +1,96 @@
+//! What a scenario found: a table on standard output, and files for whoever wants to draw it.
+
+mod csv;
+mod json;
+mod table;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::LoadgenError;
+use crate::scenario::{Plan, RunFigures, RunRecord};
+
+/// Takes the runs as they end.
+pub(crate) struct Report<'a> {
+    out: &'a mut dyn Write,
+    directory: Option<PathBuf>,
+    runs: Vec<Run>,
+}
+
+/// One run's figures and what it was.
+pub(crate) struct Run {
+    pub(crate) policy: String,
+    /// From 1.
+    pub(crate) number: u32,
+    pub(crate) figures: RunFigures,
+}
+
+impl<'a> Report<'a> {
+    /// Prints what is going to run; files go into `directory`, which is made if it is not there.
+    pub(crate) fn start(plan: &Plan, directory: Option<&Path>, out: &'a mut dyn Write) -> Result<Self, LoadgenError> {
+        if let Some(path) = directory {
+            std::fs::create_dir_all(path).map_err(|source| LoadgenError::Write { path: path.to_owned(), source })?;
+        }
+        table::write_plan(out, plan).and_then(|()| out.flush()).map_err(LoadgenError::Print)?;
+        Ok(Self { out, directory: directory.map(Path::to_owned), runs: Vec::new() })
+    }
+
+    /// Prints a run and writes its messages.
+    pub(crate) fn add_run(
+        &mut self,
+        plan: &Plan,
+        policy: &str,
+        number: u32,
+        record: &RunRecord,
+    ) -> Result<(), LoadgenError> {
+        if let Some(directory) = &self.directory {
+            let path = directory.join(format!("{}-run{number}.csv", file_name(policy)));
+            write_file(&path, |file| csv::write_messages(file, plan, record))?;
+        }
+        let run = Run { policy: policy.to_owned(), number, figures: RunFigures::of(plan, record) };
+        table::write_run(self.out, plan, &run).and_then(|()| self.out.flush()).map_err(LoadgenError::Print)?;
+        self.runs.push(run);
+        Ok(())
+    }
+
+    /// Prints all runs side by side and writes the summary.
+    pub(crate) fn finish(self, plan: &Plan) -> Result<(), LoadgenError> {
+        if let Some(directory) = &self.directory {
+            let summary = json::summary(plan, &self.runs);
+            write_file(&directory.join("summary.json"), |file| writeln!(file, "{summary:#}"))?;
+        }
+        table::write_overview(self.out, plan, &self.runs).and_then(|()| self.out.flush()).map_err(LoadgenError::Print)
+    }
+}
+
+/// Mean latencies of a policy's runs in ms, in their order.
+fn overall_means(runs: &[Run], policy: &str) -> Vec<f64> {
+    let of_policy = runs.iter().filter(|run| run.policy == policy);
+    of_policy.filter_map(|run| run.figures.latency.map(|latency| latency.mean)).collect()
+}
+
+/// `policy` as a part of a file's name: a label may hold anything.
+fn file_name(policy: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
+    policy.chars().map(plain).collect()
+}
+
+fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), LoadgenError> {
+    let file = std::fs::File::create(path).map(io::BufWriter::new);
+    file.and_then(|mut file| {
+        write(&mut file)?;
+        file.flush()
+    })
+    .map_err(|source| LoadgenError::Write { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_stays_inside_its_directory() {
+        assert_eq!(file_name("round_robin"), "round_robin");
+        assert_eq!(file_name("../a b"), "___a_b");
+    }
+}

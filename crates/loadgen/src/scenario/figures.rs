@@ -1,0 +1,171 @@
+use hdrhistogram::Histogram;
+
+use super::run::RunRecord;
+use super::worker::Delivery;
+use super::{Plan, STABLE_PHASE};
+use crate::ledger::{LedgerTotals, Receipt};
+use crate::statistics::Summary;
+
+/// The figures of one run. Latencies in ms, from creation at the publisher until taken from the worker's queue;
+/// of a message that came twice the first copy counts.
+#[derive(Debug, Clone)]
+pub(crate) struct RunFigures {
+    /// Of all messages.
+    pub(crate) latency: Option<Summary>,
+    pub(crate) subscribers: Vec<SubscriberFigures>,
+    pub(crate) totals: LedgerTotals,
+    /// Messages that still lay in a queue when the run ended.
+    pub(crate) not_taken: u64,
+    /// How late the publisher made its messages.
+    pub(crate) lateness: Delays,
+    /// How late the workers' threads took messages, which the latencies leave out.
+    pub(crate) wake_up: Delays,
+}
+
+/// One worker's part.
+#[derive(Debug, Clone)]
+pub(crate) struct SubscriberFigures {
+    pub(crate) name: String,
+    pub(crate) service_ms: f64,
+    pub(crate) latency: Option<Summary>,
+    /// Of the stable phase only.
+    pub(crate) stable: Option<Summary>,
+    /// Messages that reached the worker in each second since the first was due.
+    pub(crate) per_second: Vec<u64>,
+    /// The mean of these over the time of publishing.
+    pub(crate) messages_per_second: f64,
+}
+
+/// Quantiles of delays, in ms.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Delays {
+    pub(crate) p50_ms: f64,
+    pub(crate) p99_ms: f64,
+    pub(crate) max_ms: f64,
+}
+
+impl RunFigures {
+    pub(crate) fn of(plan: &Plan, record: &RunRecord) -> Self {
+        let first_copies = || record.deliveries.iter().flatten().filter(|delivery| delivery.receipt == Receipt::First);
+        let mut wake_up_ns = Histogram::new(3).expect("three digits are supported");
+        for taken in first_copies().filter_map(|delivery| delivery.taken) {
+            wake_up_ns.record(taken.observed_ns.saturating_sub(taken.taken_ns)).expect("the histogram grows");
+        }
+        Self {
+            latency: summary(first_copies()),
+            subscribers: (0..record.deliveries.len()).map(|index| SubscriberFigures::of(plan, record, index)).collect(),
+            totals: record.totals,
+            not_taken: first_copies().filter(|delivery| delivery.taken.is_none()).count() as u64,
+            lateness: Delays::of(&record.publisher.lateness_ns),
+            wake_up: Delays::of(&wake_up_ns),
+        }
+    }
+}
+
+impl SubscriberFigures {
+    fn of(plan: &Plan, record: &RunRecord, index: usize) -> Self {
+        let deliveries = &record.deliveries[index];
+        let first_copies = || deliveries.iter().filter(|delivery| delivery.receipt == Receipt::First);
+        let per_second = per_second(record.publisher.start_ns, deliveries);
+        let seconds = plan.schedule.duration().as_secs_f64();
+        Self {
+            name: Plan::subscriber_name(index),
+            service_ms: plan.services[index].as_secs_f64() * 1e3,
+            latency: summary(first_copies()),
+            stable: summary(first_copies().filter(|delivery| STABLE_PHASE.contains(&delivery.stamp.sequence))),
+            messages_per_second: per_second.iter().sum::<u64>() as f64 / seconds,
+            per_second,
+        }
+    }
+}
+
+impl Delays {
+    fn of(ns: &Histogram<u64>) -> Self {
+        let ms = |ns: u64| ns as f64 / 1e6;
+        Self { p50_ms: ms(ns.value_at_quantile(0.5)), p99_ms: ms(ns.value_at_quantile(0.99)), max_ms: ms(ns.max()) }
+    }
+}
+
+impl Delivery {
+    /// From creation until taken; `None` for a message that was never taken.
+    pub(crate) fn latency_ms(&self) -> Option<f64> {
+        let taken = self.taken?;
+        Some((taken.taken_ns - self.stamp.created_ns) as f64 / 1e6)
+    }
+}
+
+fn summary<'a>(deliveries: impl Iterator<Item = &'a Delivery>) -> Option<Summary> {
+    Summary::of(&deliveries.filter_map(Delivery::latency_ms).collect::<Vec<_>>())
+}
+
+fn per_second(start_ns: u64, deliveries: &[Delivery]) -> Vec<u64> {
+    let mut counts = Vec::new();
+    for delivery in deliveries {
+        let second = (delivery.received_ns.saturating_sub(start_ns) / 1_000_000_000) as usize;
+        if counts.len() <= second {
+            counts.resize(second + 1, 0);
+        }
+        counts[second] += 1;
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tenbin_codec::QoS;
+
+    use super::super::Schedule;
+    use super::super::publisher::PublisherRecord;
+    use super::super::worker::Taken;
+    use super::*;
+    use crate::payload::Stamp;
+
+    const MS: u64 = 1_000_000;
+
+    fn delivery(sequence: u64, created_ms: u64, taken_ms: Option<u64>, receipt: Receipt) -> Delivery {
+        Delivery {
+            stamp: Stamp { sequence, created_ns: created_ms * MS },
+            received_ns: created_ms * MS,
+            receipt,
+            taken: taken_ms.map(|ms| Taken { taken_ns: ms * MS, observed_ns: ms * MS + MS / 2 }),
+        }
+    }
+
+    fn plan() -> Plan {
+        Plan {
+            scenario: 2,
+            services: [25, 25, 50].map(Duration::from_millis),
+            schedule: Schedule { interval: Duration::from_millis(500), messages: 6 },
+            qos: QoS::AtLeastOnce,
+            ping_interval: Duration::from_secs(1),
+            policies: vec!["random".to_owned()],
+            runs: 1,
+        }
+    }
+
+    #[test]
+    fn first_copies_count_and_the_stable_phase_is_half_open() {
+        use Receipt::{Duplicate, First};
+        let record = RunRecord {
+            publisher: PublisherRecord { start_ns: 0, lateness_ns: Histogram::new(3).unwrap() },
+            deliveries: vec![
+                vec![delivery(499, 0, Some(10), First), delivery(500, 500, Some(504), First)],
+                vec![delivery(499, 0, Some(900), Duplicate), delivery(999, 1000, Some(1002), First)],
+                vec![delivery(1000, 2500, Some(2520), First), delivery(1001, 2600, None, First)],
+            ],
+            totals: LedgerTotals { published: 6, received: 5, lost: 1, duplicated: 1, unknown: 0 },
+        };
+        let figures = RunFigures::of(&plan(), &record);
+
+        assert_eq!(figures.latency.map(|latency| (latency.n, latency.mean)), Some((4, 9.0)));
+        assert_eq!((figures.not_taken, figures.totals.lost), (1, 1));
+        let stable: Vec<_> =
+            figures.subscribers.iter().map(|of| of.stable.map(|stable| (stable.n, stable.mean))).collect();
+        assert_eq!(stable, [Some((1, 4.0)), Some((1, 2.0)), None]);
+        assert_eq!(figures.subscribers[2].per_second, [0, 0, 2]);
+        assert_eq!(figures.subscribers[0].messages_per_second, 2.0 / 3.0);
+        assert!((figures.wake_up.p99_ms - 0.5).abs() < 0.001, "{:?}", figures.wake_up);
+    }
+}

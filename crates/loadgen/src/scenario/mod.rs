@@ -1,0 +1,53 @@
+//! The published experiments on share groups (document 000 of the sources, §5): one publisher on a fixed
+//! schedule, three workers in one group, and how long each message waits for its worker.
+
+mod figures;
+mod plan;
+mod published;
+mod publisher;
+mod run;
+mod schedule;
+mod shared;
+mod worker;
+
+use std::io::Write;
+
+pub(crate) use figures::{Delays, RunFigures, SubscriberFigures};
+pub(crate) use plan::{Plan, STABLE_PHASE};
+pub(crate) use published::{PublishedPhase, overall_ms, stable_phase};
+pub(crate) use run::RunRecord;
+pub use schedule::Schedule;
+pub use worker::{Slot, Timeline};
+
+use crate::child_broker::ChildBroker;
+use crate::interrupt::unless_interrupted;
+use crate::progress::Progress;
+use crate::report::Report;
+use crate::{LoadgenError, ScenarioArgs};
+
+/// Runs the scenario with every policy asked for and reports it.
+pub(crate) async fn run(args: ScenarioArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
+    let plan = Plan::new(&args)?;
+    unless_interrupted(run_all(&args, &plan, out)).await
+}
+
+async fn run_all(args: &ScenarioArgs, plan: &Plan, out: &mut dyn Write) -> Result<(), LoadgenError> {
+    let mut report = Report::start(plan, args.out.as_deref(), out)?;
+    for policy in &plan.policies {
+        for number in 1..=plan.runs {
+            let mut progress = Progress::new();
+            let title = format!("{policy} {number}/{}", plan.runs);
+            let record = match &args.broker {
+                Some(address) => run::run(plan, &title, address, None, &mut progress).await?,
+                None => {
+                    let mut child = ChildBroker::tenbin(Some(policy)).await?;
+                    let address = child.address().to_owned();
+                    run::run(plan, &title, &address, Some(&mut child), &mut progress).await?
+                }
+            };
+            drop(progress);
+            report.add_run(plan, policy, number, &record)?;
+        }
+    }
+    report.finish(plan)
+}

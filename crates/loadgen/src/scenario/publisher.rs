@@ -1,0 +1,68 @@
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use tenbin_client::{Client, OutgoingMessage, TryPublishError};
+use tenbin_codec::{QoS, TopicName};
+use tokio::runtime::Handle;
+
+use super::Schedule;
+use super::shared::Shared;
+use crate::payload::Stamp;
+use crate::{Clock, LoadgenError};
+
+/// Publishes on an absolute schedule, from a thread of its own.
+pub(super) struct Publisher {
+    pub(super) schedule: Schedule,
+    pub(super) topic: TopicName,
+    pub(super) qos: QoS,
+    pub(super) clock: Clock,
+    pub(super) client: Client,
+    /// Where the client's tasks run; waits there when the client's queue is full.
+    pub(super) runtime: Handle,
+}
+
+/// What the publisher knows of its run.
+#[derive(Debug)]
+pub(crate) struct PublisherRecord {
+    /// When the first message was due, by the run's clock.
+    pub(crate) start_ns: u64,
+    /// How long after it was due each message was made, in nanoseconds.
+    pub(crate) lateness_ns: Histogram<u64>,
+}
+
+impl Publisher {
+    /// Publishes all messages, or up to the stop of the run.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub(super) fn publish(self, shared: &Shared) -> Result<PublisherRecord, LoadgenError> {
+        let mut lateness_ns = Histogram::new(3).expect("three digits are supported");
+        let start_ns = self.clock.now_ns() + LEAD.as_nanos() as u64;
+        for sequence in 0..self.schedule.messages {
+            let due_ns = start_ns.saturating_add(self.schedule.due_ns(sequence));
+            self.clock.sleep_until_exactly(due_ns);
+            if shared.is_stopped() {
+                break;
+            }
+            let created_ns = self.clock.now_ns();
+            lateness_ns.record(created_ns - due_ns).expect("the histogram grows");
+            let stamp = Stamp { sequence: shared.publish(), created_ns };
+            self.send(stamp)?;
+        }
+        Ok(PublisherRecord { start_ns, lateness_ns })
+    }
+
+    fn send(&self, stamp: Stamp) -> Result<(), LoadgenError> {
+        let message = OutgoingMessage::new(self.topic.clone(), stamp.encode()).at(self.qos);
+        // A client that is behind is waited for: what that costs shows as lateness of the messages after this one.
+        let sent = match self.client.try_publish(message) {
+            Ok(_ticket) => Ok(()),
+            Err(TryPublishError::Full(message)) => self.runtime.block_on(self.client.publish(message)).map(drop),
+            Err(TryPublishError::Failed(error)) => Err(error),
+        };
+        sent.map_err(|error| LoadgenError::lost("the publisher", error))
+    }
+}
+
+/// Between the start of the thread and the first message.
+const LEAD: Duration = Duration::from_millis(1);

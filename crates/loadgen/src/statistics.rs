@@ -1,0 +1,71 @@
+//! Figures of a sample.
+
+/// Number, extremes, mean and spread of a sample, in the sample's unit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Summary {
+    /// Number of values, at least 1.
+    pub n: usize,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// The arithmetic mean.
+    pub mean: f64,
+    /// The standard deviation with n − 1 in the denominator; 0 for a single value.
+    pub sd: f64,
+}
+
+impl Summary {
+    /// Of `values`; `None` when there are none.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        if values.is_empty() {
+            return None;
+        }
+        let n = values.len();
+        let mean = values.iter().sum::<f64>() / n as f64;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let sd = if n > 1 { (squares / (n - 1) as f64).sqrt() } else { 0.0 };
+        let min = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        Some(Self { n, min, max, mean, sd })
+    }
+}
+
+/// The middle of `values`, or the mean of the two in the middle; `None` when there are none.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(sorted[middle]),
+        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_as_worked_out_by_hand() {
+        // mean 40 / 8 = 5; squares 9+1+1+1+0+0+4+16 = 32; sd = sqrt(32 / 7)
+        let summary = Summary::of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
+        assert_eq!((summary.n, summary.min, summary.max, summary.mean), (8, 2.0, 9.0, 5.0));
+        assert!((summary.sd - 2.138_089_935).abs() < 1e-9, "{}", summary.sd);
+    }
+
+    #[test]
+    fn one_value_does_not_spread_and_none_have_no_summary() {
+        assert_eq!(Summary::of(&[3.5]), Some(Summary { n: 1, min: 3.5, max: 3.5, mean: 3.5, sd: 0.0 }));
+        assert_eq!(Summary::of(&[]), None);
+    }
+
+    #[test]
+    fn the_median_is_in_the_middle_whatever_the_order() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0]), Some(3.0));
+        assert_eq!(median(&[9.0, 1.0, 5.0]), Some(5.0));
+        assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), Some(2.5));
+    }
+}

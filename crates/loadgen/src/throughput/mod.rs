@@ -1,0 +1,46 @@
+//! How many messages a second a broker moves, and what processor time it takes for them.
+//!
+//! A closed loop: the publishers send as fast as the broker takes, but never more than a window ahead of the
+//! subscribers. Both sides are bare sockets that know just enough of the protocol, one thread each, so that the
+//! broker has the processors to itself. All publishers use one topic, to which all subscribers subscribe.
+
+mod connection;
+mod cpu;
+mod frames;
+mod inbox;
+mod measure;
+mod publisher;
+mod subscriber;
+mod table;
+mod target;
+mod window;
+
+use std::io::Write;
+
+pub(crate) use target::TargetArg;
+
+use crate::interrupt::unless_interrupted;
+use crate::progress::Progress;
+use crate::{LoadgenError, ThroughputArgs};
+
+/// Measures the targets in turns and reports them.
+pub(crate) async fn run(args: ThroughputArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
+    unless_interrupted(run_all(&args, out)).await
+}
+
+async fn run_all(args: &ThroughputArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
+    table::write_head(out, args).map_err(LoadgenError::Print)?;
+    let mut measurements = vec![Vec::new(); args.targets.len()];
+    for number in 1..=args.runs {
+        for (target, measurements) in args.targets.iter().zip(&mut measurements) {
+            let mut progress = Progress::new();
+            let mut broker = target.start().await?;
+            let measurement = measure::measure(args, &mut broker, number, &mut progress).await?;
+            drop(progress);
+            table::write_run(out, target.name(), number, &measurement).map_err(LoadgenError::Print)?;
+            measurements.push(measurement);
+        }
+    }
+    let names = args.targets.iter().map(TargetArg::name);
+    table::write_medians(out, &names.zip(measurements).collect::<Vec<_>>()).map_err(LoadgenError::Print)
+}

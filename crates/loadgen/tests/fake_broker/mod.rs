@@ -1,0 +1,155 @@
+//! A broker of a hundred lines for tests: share groups served in turn, all QoS levels, faults on demand.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use bytes::BytesMut;
+use tenbin_codec::{
+    Ack, AckProperties, ConnAck, Decoded, Decoder, Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode, SubAck,
+    TopicFilter, WriteBuffer,
+};
+
+/// What the broker does wrong; messages are counted from 0.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Faults {
+    pub(crate) lose: Option<u64>,
+    pub(crate) duplicate: Option<u64>,
+    /// Ends all connections instead of delivering this message.
+    pub(crate) die: Option<u64>,
+}
+
+/// Starts a broker that serves until the test's process ends.
+pub(crate) fn start(faults: Faults) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let broker = Arc::new(Broker { faults, state: Mutex::default() });
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let broker = Arc::clone(&broker);
+            std::thread::spawn(move || broker.serve(stream));
+        }
+    });
+    address
+}
+
+struct Broker {
+    faults: Faults,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    connections: Vec<TcpStream>,
+    subscribers: Vec<Subscriber>,
+    messages: u64,
+}
+
+struct Subscriber {
+    filter: TopicFilter,
+    stream: TcpStream,
+    version: ProtocolVersion,
+    packet_id: u16,
+}
+
+impl Broker {
+    fn serve(&self, mut stream: TcpStream) {
+        stream.set_nodelay(true).expect("a socket");
+        self.state.lock().unwrap().connections.push(stream.try_clone().expect("a socket"));
+        let mut decoder = Decoder::server(1 << 21);
+        let mut input = BytesMut::new();
+        let mut chunk = vec![0; 64 * 1024];
+        while let Ok(count @ 1..) = stream.read(&mut chunk) {
+            input.extend_from_slice(&chunk[..count]);
+            while let Decoded::Packet(packet) = decoder.decode(&mut input).expect("well-formed packets") {
+                let version = decoder.version().expect("CONNECT comes first");
+                if let Some(answer) = self.answer(packet, version, &stream) {
+                    // The peer may be gone already.
+                    let _ = stream.write_all(&encode(&answer, version));
+                }
+            }
+        }
+    }
+
+    fn answer(&self, packet: Packet, version: ProtocolVersion, stream: &TcpStream) -> Option<Packet> {
+        let ack = |packet_id| Ack::new(packet_id, ReasonCode::Success);
+        match packet {
+            Packet::Connect(_) => Some(Packet::ConnAck(Box::new(ConnAck::new(false, ReasonCode::Success)))),
+            Packet::PingReq(_) => Some(Packet::PingResp),
+            Packet::Subscribe(subscribe) => {
+                let reasons = subscribe.subscriptions.iter().map(|subscription| {
+                    ReasonCode::from_byte(subscription.options.qos.bits()).expect("the granted QoS is a reason")
+                });
+                let reasons = reasons.collect();
+                for subscription in subscribe.subscriptions {
+                    let stream = stream.try_clone().expect("a socket");
+                    let subscriber = Subscriber { filter: subscription.filter, stream, version, packet_id: 0 };
+                    self.state.lock().unwrap().subscribers.push(subscriber);
+                }
+                let properties = AckProperties::default();
+                Some(Packet::SubAck(SubAck { packet_id: subscribe.packet_id, properties, reasons }))
+            }
+            Packet::Publish(publish) => {
+                self.deliver(&publish);
+                match publish.qos {
+                    QoS::AtMostOnce => None,
+                    QoS::AtLeastOnce => publish.packet_id.map(|id| Packet::PubAck(ack(id))),
+                    QoS::ExactlyOnce => publish.packet_id.map(|id| Packet::PubRec(ack(id))),
+                }
+            }
+            Packet::PubRec(rec) => Some(Packet::PubRel(ack(rec.packet_id))),
+            Packet::PubRel(rel) => Some(Packet::PubComp(ack(rel.packet_id))),
+            Packet::Disconnect(_) => {
+                // Nothing more may come, and the peer waits for the end.
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn deliver(&self, publish: &Publish) {
+        let mut state = self.state.lock().unwrap();
+        let number = state.messages;
+        state.messages += 1;
+        if self.faults.die == Some(number) {
+            for connection in state.connections.drain(..) {
+                let _ = connection.shutdown(std::net::Shutdown::Both);
+            }
+            return;
+        }
+        if self.faults.lose == Some(number) {
+            return;
+        }
+        let copies = if self.faults.duplicate == Some(number) { 2 } else { 1 };
+        let is_wanted = |subscriber: &&mut Subscriber| match subscriber.filter.shared() {
+            Some(shared) => shared.filter.matches(&publish.topic),
+            None => subscriber.filter.matches(&publish.topic),
+        };
+        let mut wanted: Vec<_> = state.subscribers.iter_mut().filter(is_wanted).collect();
+        if wanted.first().is_some_and(|first| first.filter.is_shared()) {
+            let turn = number as usize % wanted.len();
+            wanted = vec![wanted.swap_remove(turn)];
+        }
+        for subscriber in wanted {
+            (0..copies).for_each(|_| subscriber.send(publish.clone()));
+        }
+    }
+}
+
+impl Subscriber {
+    fn send(&mut self, mut publish: Publish) {
+        if publish.qos.is_acknowledged() {
+            self.packet_id = self.packet_id.checked_add(1).unwrap_or(1);
+            publish.packet_id = PacketId::new(self.packet_id);
+        }
+        // A subscriber that has left wants nothing.
+        let _ = self.stream.write_all(&encode(&Packet::Publish(publish), self.version));
+    }
+}
+
+fn encode(packet: &Packet, version: ProtocolVersion) -> bytes::Bytes {
+    let mut out = WriteBuffer::new();
+    packet.encode(version, &mut out);
+    out.to_bytes()
+}

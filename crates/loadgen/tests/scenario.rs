@@ -1,0 +1,140 @@
+//! Scenarios against a broker of the tests' own: what is counted, what is written, how it fails.
+
+mod fake_broker;
+
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+use fake_broker::Faults;
+use serde_json::Value;
+use tenbin_loadgen::{Command, LoadgenError};
+
+#[derive(Parser)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+fn run(line: &str) -> Result<String, LoadgenError> {
+    let cli = Cli::try_parse_from(format!("tenbin {line}").split_whitespace()).expect("arguments are well-formed");
+    let mut out = Vec::new();
+    tenbin_loadgen::run_to(cli.command, &mut out)?;
+    Ok(String::from_utf8(out).expect("text"))
+}
+
+/// A directory for one test's files, removed at its end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("tenbin-loadgen-{name}-{}", std::process::id())))
+    }
+
+    fn summary(&self) -> Value {
+        let text = std::fs::read_to_string(self.0.join("summary.json")).expect("a summary");
+        serde_json::from_str(&text).expect("JSON")
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn rows(path: &Path) -> Vec<Vec<String>> {
+    let text = std::fs::read_to_string(path).expect("rows");
+    text.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect()).collect()
+}
+
+#[test]
+fn at_every_qos_each_message_is_taken_once_and_recorded() {
+    for qos in 0..=2 {
+        let (address, directory) = (fake_broker::start(Faults::default()), Directory::new(&format!("qos{qos}")));
+        let out = directory.0.display();
+        let line = format!(
+            "scenario 2 --broker {address} --policy in_turn --qos {qos} --interval 2ms --duration 60ms --runs 2 --out {out}"
+        );
+        let text = run(&line).unwrap();
+        assert!(text.contains("published 30, received 30, lost 0, duplicated 0"), "{text}");
+
+        let summary = directory.summary();
+        let policy = &summary["policies"][0];
+        assert_eq!((&policy["policy"], policy["runs"].as_array().map(Vec::len)), (&"in_turn".into(), Some(2)));
+        assert_eq!(policy["runs"][0]["received"], 30);
+        assert!(policy["median_latency_ms"].as_f64().unwrap() > 0.0);
+
+        for number in 1..=2 {
+            let rows = rows(&directory.0.join(format!("in_turn-run{number}.csv")));
+            let mut sequences: Vec<u64> = rows.iter().map(|row| row[0].parse().unwrap()).collect();
+            sequences.sort_unstable();
+            assert_eq!(sequences, (0..30).collect::<Vec<_>>());
+            // Ten messages of 50 ms came within 60 ms: taken one service time after the other.
+            let slow: Vec<u64> =
+                rows.iter().filter(|row| row[1] == "sub-2").map(|row| row[4].parse().unwrap()).collect();
+            assert_eq!(slow.len(), 10);
+            assert!(slow.windows(2).all(|pair| pair[1] - pair[0] >= 50_000_000), "{slow:?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_broker_loses_and_repeats_is_counted() {
+    let faults = Faults { lose: Some(3), duplicate: Some(7), die: None };
+    let (address, directory) = (fake_broker::start(faults), Directory::new("faults"));
+    let line = format!("scenario 1 --broker {address} --interval 5ms --duration 100ms --out {}", directory.0.display());
+    let text = run(&line).unwrap();
+    assert!(text.contains("published 20, received 19, lost 1, duplicated 1"), "{text}");
+
+    let rows = rows(&directory.0.join("broker-run1.csv"));
+    assert_eq!(rows.len(), 20);
+    assert!(rows.iter().all(|row| row[0] != "3"));
+    let duplicates: Vec<_> = rows.iter().filter(|row| row[7] == "true").map(|row| row[0].as_str()).collect();
+    assert_eq!(duplicates, ["7"]);
+}
+
+#[test]
+fn a_broker_that_dies_is_an_error_of_one_line() {
+    let address = fake_broker::start(Faults { die: Some(5), ..Faults::default() });
+    let error = run(&format!("scenario 2 --broker {address}")).unwrap_err();
+    assert!(matches!(error, LoadgenError::ConnectionLost { .. }), "{error}");
+    assert!(!error.to_string().contains('\n'));
+}
+
+#[test]
+fn a_broker_that_is_not_there_is_an_error_of_one_line() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    for command in ["scenario 2 --broker", "throughput --target x="] {
+        let line = if command.ends_with('=') { format!("{command}{address}") } else { format!("{command} {address}") };
+        let error = run(&line).unwrap_err();
+        assert!(matches!(error, LoadgenError::Connect { .. }), "{error}");
+        assert!(error.to_string().contains(&address.to_string()) && !error.to_string().contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn throughput_counts_every_delivery_in_each_mode() {
+    for mode in ["--qos 0", "--qos 1", "--qos 2", "--qos 0 --fanout", "--qos 1 --protocol 3.1.1", "--window 1 --fanout"]
+    {
+        let address = fake_broker::start(Faults::default());
+        let pid = std::process::id();
+        let target = format!("--target fake={address},pid={pid}");
+        let text = run(&format!("throughput {target} --publishers 2 --subscribers 3 --duration 200ms --runs 1 {mode}"))
+            .unwrap();
+        assert!(text.contains("lost 0, duplicated 0"), "{mode}: {text}");
+        let row = text.lines().find(|line| line.starts_with("fake")).expect("a row of medians");
+        let per_second: f64 = row.split_whitespace().nth(1).expect("a figure").parse().expect("a number");
+        assert!(per_second > 0.0, "{mode}: {text}");
+    }
+}
+
+#[test]
+fn throughput_goes_on_after_a_loss() {
+    let address = fake_broker::start(Faults { lose: Some(4), ..Faults::default() });
+    let target = format!("--target fake={address}");
+    // A window of one message: the loss closes it until it is written off.
+    let text = run(&format!("throughput {target} --publishers 1 --window 1 --duration 500ms --runs 1")).unwrap();
+    assert!(text.contains("lost 1, duplicated 0"), "{text}");
+}
