@@ -1,0 +1,70 @@
+//! Async MQTT 5.0 and 3.1.1 client that tells the broker how busy it is.
+//!
+//! One task owns the Network Connection. [`Client`] is the handle that puts requests into the task's queue,
+//! [`Events`] is where received messages come out, [`LoadReporter`] counts what the application does with them
+//! and rides on the pings (thesis §4.1.1).
+//!
+//! ```text
+//!   Client ──commands (bounded)──►┌──────┐◄──bytes──► broker
+//!   Client ──acknowledgements────►│ task │
+//!   Events ◄──messages (bounded)──└──┬───┘
+//!      │                             │ messages +1; at each interval: report, reset
+//!      └──► application ──► LoadReporter: messages −1, processing time
+//! ```
+//!
+//! Both queues hold [`ClientOptions::queue`] entries. When the commands are full, [`Client::publish`] waits and
+//! [`Client::try_publish`] gives the message back. When the events are full, the task stops reading from the
+//! socket, so that the broker sees a slow receiver; nothing is dropped.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use tenbin_client::{Client, ClientEvent, ClientOptions, LoadReporter, OutgoingMessage};
+//! use tenbin_client::{QoS, Subscription, SubscriptionOptions, TopicFilter, TopicName};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let reporter = LoadReporter::new(Duration::from_secs(1));
+//! let options = ClientOptions::new("localhost:1883", "worker-1").load_reporter(reporter.clone());
+//! let (client, mut events) = Client::connect(options).await?;
+//!
+//! let filter = TopicFilter::try_from("$share/workers/jobs/#")?;
+//! let options = SubscriptionOptions::at(QoS::AtLeastOnce);
+//! client.subscribe(vec![Subscription { filter, options }]).await?;
+//!
+//! while let Some(event) = events.recv().await {
+//!     if let ClientEvent::Message(job) = event {
+//!         let _processing = reporter.start(); // measures until the end of this scope
+//!         let done = OutgoingMessage::new(TopicName::try_from("done")?, job.payload);
+//!         client.publish(done).await?.await?; // in the queue, then written
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod client;
+mod command;
+mod error;
+mod events;
+mod load_reporter;
+mod message;
+mod options;
+mod reconnect;
+mod task;
+mod ticket;
+
+pub use client::Client;
+pub use error::{ClientError, ClientErrorKind, DisconnectReason, TryPublishError};
+pub use events::{ClientEvent, Events, TryRecvError};
+pub use load_reporter::{LoadReporter, Processing};
+pub use message::{Message, OutgoingMessage};
+pub use options::{AcknowledgeMode, ClientOptions};
+pub use reconnect::Reconnect;
+pub use ticket::PublishTicket;
+
+pub use tenbin_balancer::LoadReport;
+pub use tenbin_codec::{
+    MessageProperties, ProtocolVersion, QoS, ReasonCode, RetainHandling, Subscription, SubscriptionOptions, Text,
+    TopicFilter, TopicName, UserProperty, Will,
+};
+pub use tenbin_session::Violation;

@@ -1,0 +1,267 @@
+use std::fmt;
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tenbin_codec::{Connect, ProtocolVersion, Text, Will};
+
+use crate::{LoadReporter, Reconnect};
+
+/// How and as whom a client connects. Each method sets one thing and gives the options back.
+#[derive(Clone)]
+pub struct ClientOptions {
+    pub(crate) broker: String,
+    pub(crate) client_id: String,
+    pub(crate) version: ProtocolVersion,
+    pub(crate) clean_start: bool,
+    pub(crate) keep_alive: Duration,
+    pub(crate) session_expiry: Duration,
+    pub(crate) receive_maximum: u16,
+    pub(crate) credentials: Option<(String, Vec<u8>)>,
+    pub(crate) will: Option<Will>,
+    pub(crate) load_reporter: Option<LoadReporter>,
+    pub(crate) acknowledge: AcknowledgeMode,
+    pub(crate) reconnect: Reconnect,
+    pub(crate) queue: usize,
+}
+
+/// Who acknowledges received QoS 1 and 2 messages (PUBACK, PUBREC).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AcknowledgeMode {
+    /// The client, as soon as it has the message. A message that waits in [`Events`](crate::Events) when the
+    /// process dies is lost.
+    #[default]
+    OnReceipt,
+    /// The application, with [`Client::acknowledge`](crate::Client::acknowledge). The broker sends at most
+    /// [`ClientOptions::receive_maximum`] messages that are not acknowledged.
+    Manual,
+}
+
+impl ClientOptions {
+    /// Client `client_id` of the broker at `broker` ("host:port"): MQTT 5.0, Clean Start, Keep Alive 60 s.
+    /// An empty `client_id` asks the broker for one.
+    pub fn new(broker: impl Into<String>, client_id: impl Into<String>) -> Self {
+        Self {
+            broker: broker.into(),
+            client_id: client_id.into(),
+            version: ProtocolVersion::V5,
+            clean_start: true,
+            keep_alive: Duration::from_secs(60),
+            session_expiry: Duration::ZERO,
+            receive_maximum: u16::MAX,
+            credentials: None,
+            will: None,
+            load_reporter: None,
+            acknowledge: AcknowledgeMode::default(),
+            reconnect: Reconnect::default(),
+            queue: 1024,
+        }
+    }
+
+    /// The version to speak; default 5.0.
+    #[must_use]
+    pub fn version(mut self, version: ProtocolVersion) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// Whether the broker throws a stored Session away at the first connection; default true. At 3.1.1 this is
+    /// Clean Session: it holds at every connection, and the Session ends with each of them.
+    #[must_use]
+    pub fn clean_start(mut self, clean_start: bool) -> Self {
+        self.clean_start = clean_start;
+        self
+    }
+
+    /// After how long without a packet of ours a ping is sent; also how long an answer may take before the
+    /// broker counts as gone. Whole seconds, 1 to 65,535, what is between is rounded down; zero = off.
+    /// Default 60 s. The broker can replace it.
+    #[must_use]
+    pub fn keep_alive(mut self, keep_alive: Duration) -> Self {
+        self.keep_alive = keep_alive;
+        self
+    }
+
+    /// How long the broker keeps the Session after a connection, in whole seconds; from 2^32 − 1 on for ever.
+    /// Default zero. Above zero, a reconnect goes on with the Session. Only v5 knows it.
+    #[must_use]
+    pub fn session_expiry(mut self, session_expiry: Duration) -> Self {
+        self.session_expiry = session_expiry;
+        self
+    }
+
+    /// QoS 1 and 2 messages that the broker may send before they are acknowledged, 1 to 65,535; default 65,535.
+    /// Only v5 knows it.
+    #[must_use]
+    pub fn receive_maximum(mut self, messages: u16) -> Self {
+        self.receive_maximum = messages;
+        self
+    }
+
+    /// User name and password; default none. The password has at most 65,535 bytes.
+    #[must_use]
+    pub fn credentials(mut self, user: impl Into<String>, password: impl Into<Vec<u8>>) -> Self {
+        self.credentials = Some((user.into(), password.into()));
+        self
+    }
+
+    /// Message that the broker publishes when the connection ends badly; default none. Its payload has at most
+    /// 65,535 bytes.
+    #[must_use]
+    pub fn will(mut self, will: Will) -> Self {
+        self.will = Some(will);
+        self
+    }
+
+    /// Sends the reporter's counts with extended PINGREQs, every [`LoadReporter::interval`] or Keep Alive,
+    /// whichever is shorter, from one interval after CONNACK on; default none. At 3.1.1, which has no extended
+    /// PINGREQ, messages are counted and pings stay plain.
+    #[must_use]
+    pub fn load_reporter(mut self, reporter: LoadReporter) -> Self {
+        self.load_reporter = Some(reporter);
+        self
+    }
+
+    /// Who acknowledges received messages; default [`AcknowledgeMode::OnReceipt`].
+    #[must_use]
+    pub fn acknowledge(mut self, mode: AcknowledgeMode) -> Self {
+        self.acknowledge = mode;
+        self
+    }
+
+    /// What happens when the connection is lost; default 100 ms up to 10 s.
+    #[must_use]
+    pub fn reconnect(mut self, reconnect: Reconnect) -> Self {
+        self.reconnect = reconnect;
+        self
+    }
+
+    /// Requests that wait for the connection, and apart from them events that wait for the application, at
+    /// least 1; default 1024. Full of requests: [`Client::publish`](crate::Client::publish) waits. Full of
+    /// events: the socket is not read. Besides, as many QoS 1 and 2 messages are under way as the broker's
+    /// Receive Maximum lets out.
+    #[must_use]
+    pub fn queue(mut self, messages: usize) -> Self {
+        self.queue = messages.max(1);
+        self
+    }
+
+    /// CONNECT of the first connection.
+    ///
+    /// # Errors
+    /// What MQTT does not allow, in words.
+    pub(crate) fn connect_packet(&self) -> Result<Connect, String> {
+        let is_v5 = self.version.is_v5();
+        let mut connect = Connect::new(self.version, text("client id", &self.client_id)?);
+        connect.clean_start = self.clean_start;
+        connect.keep_alive = keep_alive_seconds(self.keep_alive);
+        if let Some((user, password)) = &self.credentials {
+            connect.user_name = Some(text("user name", user)?);
+            connect.password = Some(Bytes::copy_from_slice(password)).filter(|bytes| bytes.len() <= BINARY_MAX);
+            if connect.password.is_none() {
+                return Err("password of more than 65,535 bytes".into());
+            }
+        }
+        if let Some(will) = &self.will {
+            if will.topic.is_empty() {
+                return Err("the will has no topic [MQTT-4.7.3-1]".into());
+            }
+            if will.payload.len() > BINARY_MAX {
+                return Err("will payload of more than 65,535 bytes".into());
+            }
+            connect.will = Some(will.clone());
+        }
+        if is_v5 {
+            let receive_maximum =
+                NonZeroU16::new(self.receive_maximum).ok_or("receive maximum 0 [MQTT 5.0 §3.1.2.11.3]")?;
+            let seconds = u32::try_from(self.session_expiry.as_secs()).unwrap_or(u32::MAX);
+            connect.properties.receive_maximum = (receive_maximum != NonZeroU16::MAX).then_some(receive_maximum);
+            connect.properties.session_expiry_interval = (seconds > 0).then_some(seconds);
+        } else if self.client_id.is_empty() && !self.clean_start {
+            return Err("an empty client id has no session to go on with, 3.1.1 [MQTT-3.1.3-7]".into());
+        }
+        Ok(connect)
+    }
+
+    /// Clean Start of every connection but the first.
+    pub(crate) fn clean_start_again(&self) -> bool {
+        let session_outlives = self.version.is_v5() && self.session_expiry >= Duration::from_secs(1);
+        self.clean_start && !session_outlives
+    }
+}
+
+impl fmt::Debug for ClientOptions {
+    /// Leaves the password out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientOptions")
+            .field("broker", &self.broker)
+            .field("client_id", &self.client_id)
+            .field("version", &self.version)
+            .field("clean_start", &self.clean_start)
+            .field("keep_alive", &self.keep_alive)
+            .field("session_expiry", &self.session_expiry)
+            .field("receive_maximum", &self.receive_maximum)
+            .field("user", &self.credentials.as_ref().map(|(user, _)| user))
+            .field("will", &self.will)
+            .field("load_reporter", &self.load_reporter)
+            .field("acknowledge", &self.acknowledge)
+            .field("reconnect", &self.reconnect)
+            .field("queue", &self.queue)
+            .finish()
+    }
+}
+
+/// Longest binary data of MQTT, in bytes.
+pub(crate) const BINARY_MAX: usize = u16::MAX as usize;
+
+fn text(what: &str, value: &str) -> Result<Text, String> {
+    Text::try_from(value).map_err(|error| format!("{what}: {error}"))
+}
+
+fn keep_alive_seconds(keep_alive: Duration) -> u16 {
+    if keep_alive.is_zero() { 0 } else { u16::try_from(keep_alive.as_secs()).unwrap_or(u16::MAX).max(1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> ClientOptions {
+        ClientOptions::new("broker:1883", "c")
+    }
+
+    #[test]
+    fn keep_alive_is_whole_seconds_and_never_off_by_rounding() {
+        for (millis, seconds) in [(0, 0), (1, 1), (999, 1), (2900, 2), (90_000_000, u16::MAX)] {
+            let connect = options().keep_alive(Duration::from_millis(millis)).connect_packet().unwrap();
+            assert_eq!(connect.keep_alive, seconds);
+        }
+    }
+
+    #[test]
+    fn a_session_that_outlives_its_connection_is_gone_on_with() {
+        let lasting = options().session_expiry(Duration::from_secs(9));
+        assert!(lasting.connect_packet().unwrap().clean_start);
+        assert!(!lasting.clean_start_again());
+        assert!(lasting.version(ProtocolVersion::V311).clean_start_again(), "3.1.1: Clean Session ends each");
+        assert!(options().clean_start_again());
+        assert!(!options().clean_start(false).clean_start_again());
+    }
+
+    #[test]
+    fn what_mqtt_does_not_allow_is_refused_before_anything_is_sent() {
+        for options in [
+            ClientOptions::new("b", "nul\0"),
+            options().receive_maximum(0),
+            options().credentials("u", vec![0; 65_536]),
+            ClientOptions::new("b", "").version(ProtocolVersion::V311).clean_start(false),
+        ] {
+            assert!(options.connect_packet().is_err(), "{options:?}");
+        }
+    }
+
+    #[test]
+    fn debug_does_not_tell_the_password() {
+        assert!(!format!("{:?}", options().credentials("user", "secret")).contains("secret"));
+    }
+}

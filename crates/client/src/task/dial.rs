@@ -1,0 +1,75 @@
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use tenbin_codec::{ConnAck, Connect, Decoded, Decoder, Packet, WriteBuffer};
+use tenbin_session::Violation;
+use tokio::net::TcpStream;
+
+use crate::{ClientErrorKind, DisconnectReason};
+
+/// A connection that the broker accepted.
+pub(super) struct Dialed {
+    pub(super) stream: TcpStream,
+    /// What came after CONNACK.
+    pub(super) input: BytesMut,
+    pub(super) decoder: Decoder,
+    pub(super) connack: ConnAck,
+}
+
+/// Connects and asks to be taken. Cancel safe: what is half done is closed.
+pub(super) async fn dial(broker: &str, connect: &Connect) -> Result<Dialed, ClientErrorKind> {
+    tokio::time::timeout(DIAL_MAX, shake_hands(broker, connect)).await.unwrap_or(Err(ClientErrorKind::NoAnswer))
+}
+
+async fn shake_hands(broker: &str, connect: &Connect) -> Result<Dialed, ClientErrorKind> {
+    let unreachable = |error| ClientErrorKind::Unreachable(Arc::new(error));
+    let lost = |error: io::Error| ClientErrorKind::Lost(error.into());
+    let stream = TcpStream::connect(broker).await.map_err(unreachable)?;
+    stream.set_nodelay(true).map_err(unreachable)?;
+
+    let mut out = WriteBuffer::new();
+    Packet::Connect(Box::new(connect.clone())).encode(connect.version, &mut out);
+    while out.has_remaining() {
+        stream.writable().await.map_err(lost)?;
+        match stream.try_write(out.chunk()) {
+            Ok(count) => out.advance(count),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(lost(error)),
+        }
+    }
+
+    let mut decoder = Decoder::client(connect.version, u32::MAX);
+    let mut input = BytesMut::with_capacity(INPUT_FIRST);
+    loop {
+        let violation = match decoder.decode(&mut input) {
+            Ok(Decoded::Packet(Packet::ConnAck(connack))) if connack.reason.is_error() => {
+                let detail = connack.properties.reason_string.map(|text| text.to_string());
+                return Err(ClientErrorKind::Refused { reason: connack.reason, detail });
+            }
+            Ok(Decoded::Packet(Packet::ConnAck(connack))) => {
+                return Ok(Dialed { stream, input, decoder, connack: *connack });
+            }
+            Ok(Decoded::Packet(packet)) => Violation::Unexpected(packet.packet_type()), // [MQTT-3.2.0-1]
+            Err(error) => error.into(),
+            Ok(Decoded::NeedMore(_)) => {
+                input.reserve(INPUT_FIRST);
+                stream.readable().await.map_err(lost)?;
+                match stream.try_read_buf(&mut input) {
+                    Ok(0) => return Err(ClientErrorKind::Lost(DisconnectReason::Closed)),
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(lost(error)),
+                }
+                continue;
+            }
+        };
+        return Err(ClientErrorKind::Lost(violation.into()));
+    }
+}
+
+/// How long name, TCP connection and CONNACK may take together.
+const DIAL_MAX: Duration = Duration::from_secs(10);
+/// Room for a CONNACK, in bytes; it grows if need be.
+const INPUT_FIRST: usize = 1024;

@@ -1,0 +1,99 @@
+use std::collections::VecDeque;
+
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+use crate::{ClientEvent, Message};
+
+/// Hands events to the application, in order, and holds what the full queue does not take.
+///
+/// Holds at most one message: while it does, nothing is read from the socket. What else it holds is small and
+/// bounded: the last two changes of the connection, and one refusal for each subscription.
+pub(super) struct Handover {
+    queue: mpsc::Sender<ClientEvent>,
+    waiting: VecDeque<ClientEvent>,
+    holds_message: bool,
+}
+
+impl Handover {
+    pub(super) fn new(queue: mpsc::Sender<ClientEvent>) -> Self {
+        Self { queue, waiting: VecDeque::new(), holds_message: false }
+    }
+
+    /// Whether anybody takes events.
+    pub(super) fn is_open(&self) -> bool {
+        !self.queue.is_closed()
+    }
+
+    /// Whether something waits for room in the queue, so that [`Handover::hand_over`] is to be called.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Whether a message waits, so that no further one can be taken.
+    pub(super) fn holds_message(&self) -> bool {
+        self.holds_message
+    }
+
+    pub(super) fn push_message(&mut self, message: Message) {
+        debug_assert!(!self.holds_message, "nothing is decoded while a message waits");
+        self.push(ClientEvent::Message(message));
+    }
+
+    /// A connection that came and went while the application did not look is not told: it would have to be
+    /// kept, however many there are.
+    pub(super) fn push_connection_event(&mut self, event: ClientEvent) {
+        let is_change =
+            |event: &ClientEvent| matches!(event, ClientEvent::Connected { .. } | ClientEvent::Disconnected { .. });
+        if self.waiting.len() >= 2 && self.waiting.iter().rev().take(2).all(is_change) {
+            self.waiting.truncate(self.waiting.len() - 2);
+        }
+        self.push(event);
+    }
+
+    pub(super) fn push(&mut self, event: ClientEvent) {
+        let event = if self.waiting.is_empty() {
+            match self.queue.try_send(event) {
+                Ok(()) | Err(TrySendError::Closed(_)) => return,
+                Err(TrySendError::Full(event)) => event,
+            }
+        } else {
+            event
+        };
+        self.holds_message |= matches!(event, ClientEvent::Message(_));
+        self.waiting.push_back(event);
+    }
+
+    /// Waits for room and hands the first event over. Cancel safe.
+    pub(super) async fn hand_over(&mut self) {
+        match self.queue.reserve().await {
+            Ok(permit) => {
+                if let Some(event) = self.waiting.pop_front() {
+                    permit.send(event);
+                }
+            }
+            Err(_) => self.waiting.clear(), // nobody wants them any more
+        }
+        self.holds_message = self.waiting.iter().any(|event| matches!(event, ClientEvent::Message(_)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DisconnectReason;
+
+    #[test]
+    fn connections_that_nobody_saw_do_not_pile_up() {
+        let (queue, mut events) = mpsc::channel(1);
+        let mut handover = Handover::new(queue);
+        for _ in 0..100 {
+            handover.push_connection_event(ClientEvent::Connected { session_present: false });
+            handover.push_connection_event(ClientEvent::Disconnected { reason: DisconnectReason::Closed });
+        }
+        assert!(handover.waiting.len() <= 2);
+        assert!(!handover.holds_message());
+        assert!(matches!(events.try_recv(), Ok(ClientEvent::Connected { .. })));
+        assert!(matches!(handover.waiting.back(), Some(ClientEvent::Disconnected { .. })), "the last state is told");
+    }
+}

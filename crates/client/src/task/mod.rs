@@ -1,0 +1,242 @@
+//! The task that owns a client's connections, one after the other.
+//!
+//! ```text
+//!   start ──► serve ──lost──► pause ──► dial ──► serve …
+//!               │               │         └─fails─► pause
+//!               └──stop─────────┴──► end
+//! ```
+
+mod dial;
+mod handover;
+mod in_flight;
+mod inbound;
+mod link;
+mod outbound;
+mod pings;
+mod request;
+mod serve;
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use tenbin_codec::{Connect, PacketId, ReasonCode, SubscriptionOptions, TopicFilter};
+use tenbin_session::handshake::{Accepted, complete};
+use tenbin_session::{Connection, Role, Session};
+use tokio::sync::mpsc;
+
+use self::dial::{Dialed, dial};
+use self::handover::Handover;
+use self::in_flight::InFlight;
+use self::link::Link;
+use self::pings::Pings;
+use self::request::Request;
+use self::serve::{Closing, End};
+use crate::client::Shared;
+use crate::command::{Command, Reply};
+use crate::message::Acknowledgement;
+use crate::reconnect::Backoff;
+use crate::{ClientErrorKind, ClientEvent, ClientOptions, DisconnectReason};
+
+/// The task's ends of the handles' channels.
+pub(crate) struct Channels {
+    pub(crate) commands: mpsc::Receiver<Command>,
+    pub(crate) acknowledgements: mpsc::Receiver<Arc<Acknowledgement>>,
+    pub(crate) stop: mpsc::Receiver<Reply<()>>,
+    pub(crate) events: mpsc::Sender<ClientEvent>,
+}
+
+/// Makes the first connection and spawns the task that serves it and all that follow.
+pub(crate) async fn start(
+    options: ClientOptions,
+    shared: Arc<Shared>,
+    channels: Channels,
+) -> Result<(), ClientErrorKind> {
+    let connect = options.connect_packet().map_err(ClientErrorKind::Invalid)?;
+    let dialed = dial(&options.broker, &connect).await?;
+    let mut task = Task {
+        backoff: Backoff::new(options.reconnect),
+        options,
+        connect,
+        shared,
+        commands: channels.commands,
+        commands_open: true,
+        acknowledgements: channels.acknowledgements,
+        stop: channels.stop,
+        events: Handover::new(channels.events),
+        closing: None,
+        session: Session::new(),
+        session_number: 0,
+        connection_number: 0,
+        unacknowledged: HashSet::new(),
+        in_flight: InFlight::default(),
+        backlog: VecDeque::new(),
+        subscriptions: BTreeMap::new(),
+        block: BytesMut::new(),
+    };
+    let link = task.open(dialed, Instant::now()).map_err(ClientErrorKind::Lost)?;
+    tokio::spawn(task.run(link));
+    Ok(())
+}
+
+struct Task {
+    options: ClientOptions,
+    /// CONNECT of the next connection.
+    connect: Connect,
+    shared: Arc<Shared>,
+    commands: mpsc::Receiver<Command>,
+    /// Until the last command is taken after the end was asked for.
+    commands_open: bool,
+    acknowledgements: mpsc::Receiver<Arc<Acknowledgement>>,
+    stop: mpsc::Receiver<Reply<()>>,
+    events: Handover,
+    closing: Option<Closing>,
+    backoff: Option<Backoff>,
+    /// Between two connections; a connection has it otherwise.
+    session: Session,
+    /// Counts sessions and connections, so that late acknowledgements are told apart.
+    session_number: u64,
+    connection_number: u64,
+    /// QoS 2 messages of this session that the application has and has not acknowledged.
+    unacknowledged: HashSet<PacketId>,
+    in_flight: InFlight,
+    /// Goes out before any further command: what the broker's Receive Maximum holds back, and what a lost
+    /// connection left to be done again. At most as much as was in flight, and one command.
+    backlog: VecDeque<Request>,
+    /// What the broker granted, to be subscribed to again where it loses the session.
+    subscriptions: BTreeMap<TopicFilter, SubscriptionOptions>,
+    /// Scratch memory in which messages are encoded.
+    block: BytesMut,
+}
+
+impl Task {
+    async fn run(mut self, mut link: Link) {
+        loop {
+            let since = Instant::now();
+            let end = self.serve(&mut link).await;
+            let reason = match end {
+                End::Asked => {
+                    let done = self.take_leave(link).await;
+                    self.closing.take().into_iter().for_each(|closing| closing.answer(done.clone()));
+                    break;
+                }
+                End::Lost(reason) => reason,
+            };
+            tracing::debug!(broker = %self.shared.broker, client_id = %self.shared.client_id, %reason, "connection lost");
+            let lasted = since.elapsed();
+            self.session = link.close(&reason);
+            self.events.push_connection_event(ClientEvent::Disconnected { reason: reason.clone() });
+            let taken_over = reason.reason() == Some(ReasonCode::SessionTakenOver);
+            if self.closing.is_some() || taken_over || self.backoff.is_none() {
+                self.end(reason);
+                break;
+            }
+            match self.reconnect(lasted).await {
+                Some(again) => link = again,
+                None => {
+                    self.end(reason);
+                    break;
+                }
+            }
+        }
+        let mut events = self.into_events();
+        while events.is_waiting() {
+            events.hand_over().await;
+        }
+    }
+
+    /// `None`: the end was asked for meanwhile.
+    async fn reconnect(&mut self, lasted: Duration) -> Option<Link> {
+        let mut backoff = self.backoff.take()?;
+        backoff.lost_after(lasted);
+        self.connect.clean_start = self.options.clean_start_again();
+        let (broker, connect) = (Arc::clone(&self.shared.broker), self.connect.clone());
+        let opened = loop {
+            if self.offline(tokio::time::sleep(backoff.next_pause())).await.is_none() {
+                break None;
+            }
+            let opened = match self.offline(dial(&broker, &connect)).await {
+                None => break None,
+                Some(Ok(dialed)) => self.open(dialed, Instant::now()).map_err(ClientErrorKind::Lost),
+                Some(Err(kind)) => Err(kind),
+            };
+            match opened {
+                Ok(link) => break Some(link),
+                Err(kind) => {
+                    tracing::debug!(%broker, client_id = %self.shared.client_id, error = %kind, "no connection");
+                }
+            }
+        };
+        self.backoff = Some(backoff);
+        opened
+    }
+
+    /// Waits for `future`; serves what can be served without a connection. `None`: the end was asked for.
+    async fn offline<F: Future>(&mut self, future: F) -> Option<F::Output> {
+        let mut future = pin!(future);
+        loop {
+            tokio::select! {
+                output = &mut future => return Some(output),
+                reply = self.stop.recv() => {
+                    self.closing = Some(Closing::new(reply, Instant::now()));
+                    return None;
+                }
+                Some(acknowledgement) = self.acknowledgements.recv() => self.acknowledge(None, &acknowledgement),
+                () = self.events.hand_over(), if self.events.is_waiting() => {}
+            }
+        }
+    }
+
+    /// Begins a connection that the broker accepted: goes on with the session, or begins a new one and does
+    /// again in it what was left of the old one.
+    fn open(&mut self, dialed: Dialed, now: Instant) -> Result<Link, DisconnectReason> {
+        let Dialed { stream, input, decoder, connack } = dialed;
+        let session = std::mem::take(&mut self.session);
+        let Accepted { limits, session_present, session } =
+            complete(&self.connect, &connack, session).map_err(|_| DisconnectReason::UnknownSession)?;
+        if let Some(id) = connack.properties.assigned_client_identifier {
+            self.connect.client_id = id.detach(); // the next connection is to find this one's session
+        }
+        let version = self.connect.version;
+        let reporter = self.options.load_reporter.clone().filter(|_| version.is_v5());
+        let pings = Pings::new(limits.keep_alive, reporter, now);
+        let connection = Connection::new(Role::Client, version, limits, session, now);
+        let mut link = Link::new(stream, input, decoder, connection, pings);
+        self.connection_number += 1;
+        self.events.push_connection_event(ClientEvent::Connected { session_present });
+        if session_present {
+            let requests = self.in_flight.take_requests();
+            self.put_in_front(requests);
+            link.connection.resume(now, &mut link.out);
+            self.fail_dropped(&mut link);
+        } else {
+            self.session_number += 1;
+            self.unacknowledged.clear();
+            let all = self.in_flight.take_all();
+            self.put_in_front(all);
+            self.subscribe_again(&link);
+        }
+        Ok(link)
+    }
+
+    /// `requests` go out first, in their order.
+    fn put_in_front(&mut self, requests: Vec<Request>) {
+        requests.into_iter().rev().for_each(|request| self.backlog.push_front(request));
+    }
+
+    /// Tells everybody why there will be no further connection.
+    fn end(&mut self, reason: DisconnectReason) {
+        if let Some(closing) = self.closing.take() {
+            closing.answer(Err(ClientErrorKind::Lost(reason.clone())));
+        }
+        let _ = self.shared.end.set(reason);
+    }
+
+    /// Drops everything else, and with it every request that waits.
+    fn into_events(self) -> Handover {
+        self.events
+    }
+}

@@ -1,0 +1,46 @@
+use std::time::Instant;
+
+use bytes::BytesMut;
+use tenbin_codec::{PublishTemplate, ReasonCode, Subscription, TopicFilter};
+use tenbin_session::Delivery;
+
+use crate::OutgoingMessage;
+use crate::command::{Command, Reply};
+
+/// A command made ready to be sent, more than once if need be.
+#[derive(Debug)]
+pub(super) enum Request {
+    Publish {
+        delivery: Delivery,
+        reply: Reply<ReasonCode>,
+    },
+    Subscribe {
+        subscriptions: Vec<Subscription>,
+        /// `None`: made again by the task itself.
+        reply: Option<Reply<Vec<ReasonCode>>>,
+    },
+    Unsubscribe {
+        filters: Vec<TopicFilter>,
+        reply: Reply<Vec<ReasonCode>>,
+    },
+}
+
+impl Request {
+    /// `block` is scratch memory.
+    pub(super) fn new(command: Command, block: &mut BytesMut) -> Self {
+        match command {
+            Command::Publish { message, expires_at, reply } => {
+                Self::Publish { delivery: delivery(&message, expires_at, block), reply }
+            }
+            Command::Subscribe { subscriptions, reply } => Self::Subscribe { subscriptions, reply: Some(reply) },
+            Command::Unsubscribe { filters, reply } => Self::Unsubscribe { filters, reply },
+        }
+    }
+}
+
+fn delivery(message: &OutgoingMessage, expires_at: Option<Instant>, block: &mut BytesMut) -> Delivery {
+    let template = PublishTemplate::new(&message.topic, message.properties.as_deref(), &message.payload, block);
+    let mut delivery = Delivery::new(template, message.qos, message.retain);
+    delivery.expires_at = expires_at;
+    delivery
+}

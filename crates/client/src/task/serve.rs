@@ -1,0 +1,171 @@
+//! One connection, from CONNACK to its end.
+
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use tenbin_codec::ReasonCode;
+use tenbin_session::Violation;
+
+use super::Task;
+use super::link::Link;
+use crate::command::Reply;
+use crate::{ClientErrorKind, DisconnectReason};
+
+/// Why a connection is served no longer.
+pub(super) enum End {
+    /// The application asked for it, and what it asked for before is done, or took too long.
+    Asked,
+    /// The connection ended by itself.
+    Lost(DisconnectReason),
+}
+
+/// The application wants the client to end.
+pub(super) struct Closing {
+    /// When that is done whatever is left.
+    deadline: Instant,
+    /// `None`: the last handle was dropped.
+    reply: Option<Reply<()>>,
+}
+
+impl Closing {
+    pub(super) fn new(reply: Option<Reply<()>>, now: Instant) -> Self {
+        Self { deadline: now + LEAVE_MAX, reply }
+    }
+
+    pub(super) fn answer(self, outcome: Result<(), ClientErrorKind>) {
+        if let Some(reply) = self.reply {
+            let _ = reply.send(outcome);
+        }
+    }
+}
+
+impl Task {
+    pub(super) async fn serve(&mut self, link: &mut Link) -> End {
+        match self.exchange(link).await {
+            Ok(()) => End::Asked,
+            Err(reason @ DisconnectReason::Io(_)) => End::Lost(self.last_words(link).unwrap_or(reason)),
+            Err(reason) => End::Lost(reason),
+        }
+    }
+
+    /// A write that fails may have been overtaken by messages and a DISCONNECT, which tells more than the error.
+    fn last_words(&mut self, link: &mut Link) -> Option<DisconnectReason> {
+        while !self.events.holds_message() && matches!(link.read(), Ok(true)) {
+            if let Err(reason) = self.receive(link, Instant::now()) {
+                return Some(reason);
+            }
+        }
+        None
+    }
+
+    /// Sends, receives and keeps time until the application wants an end.
+    async fn exchange(&mut self, link: &mut Link) -> Result<(), DisconnectReason> {
+        // Deadlines move with every packet; the timer is moved only when one comes nearer, and looks for itself
+        // when it fires.
+        let mut timer = pin!(tokio::time::sleep(Duration::ZERO));
+        let mut armed: Option<Instant> = None;
+        self.receive(link, Instant::now())?; // what came along with CONNACK
+        loop {
+            let now = Instant::now();
+            self.send_backlog(link, now);
+            link.flush()?;
+            if self.has_nothing_left(now) {
+                return Ok(());
+            }
+            let reading = self.is_reading(link);
+            let due = [link.pings.next(reading), self.closing.as_ref().map(|closing| closing.deadline)];
+            if let Some(due) = due.into_iter().flatten().min()
+                && armed.is_none_or(|armed| due < armed)
+            {
+                timer.as_mut().reset(due.into());
+                armed = Some(due);
+            }
+            tokio::select! {
+                ready = link.ready(reading) => {
+                    if ready?.is_readable() && reading {
+                        self.read(link)?;
+                    }
+                }
+                command = self.commands.recv(), if self.takes_commands(link) => {
+                    self.take_commands(link, command, Instant::now());
+                }
+                Some(acknowledgement) = self.acknowledgements.recv() => {
+                    self.acknowledge(Some(link), &acknowledgement);
+                    self.take_acknowledgements(link);
+                }
+                reply = self.stop.recv(), if self.closing.is_none() => {
+                    self.closing = Some(Closing::new(reply, Instant::now()));
+                    self.commands.close();
+                }
+                () = self.events.hand_over(), if self.events.is_waiting() => {
+                    if !reading && !self.events.holds_message() {
+                        let now = Instant::now();
+                        link.pings.reading_resumed(now);
+                        self.receive(link, now)?;
+                    }
+                }
+                () = &mut timer, if armed.is_some() => {
+                    armed = None;
+                    self.keep_alive(link)?;
+                }
+            }
+        }
+    }
+
+    /// Whether the socket is read: not while a message waits for the application (the broker is to see that we
+    /// are slow), nor while the broker does not take our replies.
+    fn is_reading(&self, link: &Link) -> bool {
+        !self.events.holds_message() && link.replies_leave()
+    }
+
+    fn read(&mut self, link: &mut Link) -> Result<(), DisconnectReason> {
+        if link.read()? { self.receive(link, Instant::now()) } else { Ok(()) }
+    }
+
+    fn take_acknowledgements(&mut self, link: &mut Link) {
+        while let Ok(acknowledgement) = self.acknowledgements.try_recv() {
+            self.acknowledge(Some(link), &acknowledgement);
+            if link.is_congested() {
+                return;
+            }
+        }
+    }
+
+    fn keep_alive(&mut self, link: &mut Link) -> Result<(), DisconnectReason> {
+        if self.is_reading(link) && link.pings.is_overdue(Instant::now()) {
+            self.read(link)?; // the answer may be there, and we were late
+            if self.is_reading(link) && link.pings.is_overdue(Instant::now()) {
+                return Err(Violation::PingResponse.into());
+            }
+        }
+        let now = Instant::now();
+        if let Some(ping) = link.pings.due(link.is_congested(), now) {
+            link.connection.ping(ping, now, &mut link.out);
+        }
+        Ok(())
+    }
+
+    /// Whether the application wants an end, and all is done or its time is over.
+    fn has_nothing_left(&self, now: Instant) -> bool {
+        self.closing.as_ref().is_some_and(|closing| self.is_all_done() || closing.deadline <= now)
+    }
+
+    fn is_all_done(&self) -> bool {
+        !self.commands_open && self.backlog.is_empty() && self.in_flight.is_empty()
+    }
+
+    /// Says goodbye.
+    pub(super) async fn take_leave(&mut self, mut link: Link) -> Result<(), ClientErrorKind> {
+        while let Ok(acknowledgement) = self.acknowledgements.try_recv() {
+            self.acknowledge(Some(&mut link), &acknowledgement);
+        }
+        link.connection.disconnect(ReasonCode::Success, &mut link.out);
+        link.finish(FINISH_MAX).await.map_err(ClientErrorKind::Lost)?;
+        if self.is_all_done() { Ok(()) } else { Err(ClientErrorKind::NoAnswer) }
+    }
+}
+
+/// How long requests and acknowledgements under way are waited for at the end.
+const LEAVE_MAX: Duration = Duration::from_secs(5);
+/// How long the last bytes may take, and the broker to close.
+const FINISH_MAX: Duration = Duration::from_secs(1);

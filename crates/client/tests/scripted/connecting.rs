@@ -1,0 +1,140 @@
+use std::time::Duration;
+
+use tenbin_client::{
+    Client, ClientErrorKind, ClientEvent, ClientOptions, DisconnectReason, ProtocolVersion, ReasonCode, Reconnect,
+};
+use tenbin_codec::{ConnAck, Packet};
+
+use crate::script::{Server, next, within};
+
+#[tokio::test]
+async fn a_refusal_names_reason_broker_and_client() {
+    let server = Server::start().await;
+    let mut refusal = ConnAck::new(false, ReasonCode::NotAuthorized);
+    refusal.properties.reason_string = Some("not today".try_into().unwrap());
+    let error = server.answer(server.options(), refusal).await.0.unwrap_err();
+    assert_eq!(error.reason(), Some(ReasonCode::NotAuthorized));
+    let text = error.to_string();
+    for part in [server.address().as_str(), "c1", "0x87", "not today"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_at_3_1_1_is_told_in_the_words_of_5_0() {
+    let server = Server::start().await;
+    let options = server.options().version(ProtocolVersion::V311);
+    let error = server.answer(options, ConnAck::new(false, ReasonCode::NotAuthorized)).await.0.unwrap_err();
+    assert_eq!(error.reason(), Some(ReasonCode::NotAuthorized));
+}
+
+#[tokio::test]
+async fn a_closed_port_is_told_with_its_address() {
+    let address = Server::start().await.address(); // and closed again
+    let error = within(Client::connect(ClientOptions::new(address.as_str(), "c1"))).await.unwrap_err();
+    assert!(matches!(error.kind(), ClientErrorKind::Unreachable(_)), "{error}");
+    assert!(error.to_string().contains(&address), "{error}");
+}
+
+#[tokio::test]
+async fn an_address_that_is_none_and_illegal_options_are_errors() {
+    let error = within(Client::connect(ClientOptions::new("no port", "c1"))).await.unwrap_err();
+    assert!(matches!(error.kind(), ClientErrorKind::Unreachable(_)), "{error}");
+    let error = within(Client::connect(ClientOptions::new("b:1", "c\0"))).await.unwrap_err();
+    assert!(matches!(error.kind(), ClientErrorKind::Invalid(_)), "{error}");
+}
+
+#[tokio::test]
+async fn mqtt_3_2_2_4_a_session_that_was_to_be_new_ends_the_connection() {
+    let server = Server::start().await;
+    let error = server.answer(server.options(), ConnAck::new(true, ReasonCode::Success)).await.0.unwrap_err();
+    assert!(matches!(error.kind(), ClientErrorKind::Lost(DisconnectReason::UnknownSession)), "{error}");
+}
+
+#[tokio::test]
+async fn anything_but_connack_first_is_an_error_and_no_panic() {
+    for bytes in [&b"\xD0\x00"[..], b"\xFF\xFF\xFF\xFF\xFF", b"\x20\x02\x00\x09", b"\x00", b""] {
+        let server = Server::start().await;
+        let (connected, ()) = tokio::join!(within(Client::connect(server.options())), async {
+            let (mut peer, _) = server.accept().await;
+            peer.send_bytes(bytes).await;
+        });
+        let error = connected.unwrap_err();
+        assert!(matches!(error.kind(), ClientErrorKind::Lost(_)), "{bytes:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn connect_says_what_the_options_say() {
+    let server = Server::start().await;
+    let options = server
+        .options()
+        .keep_alive(Duration::from_secs(7))
+        .session_expiry(Duration::from_secs(90))
+        .receive_maximum(12)
+        .credentials("user", "secret");
+    let (connected, (_peer, connect)) = tokio::join!(Client::connect(options), server.welcome(false));
+    connected.unwrap();
+    assert!(connect.clean_start);
+    assert_eq!(connect.keep_alive, 7);
+    assert_eq!(connect.properties.session_expiry_interval, Some(90));
+    assert_eq!(connect.properties.receive_maximum.map(u16::from), Some(12));
+    assert_eq!(connect.user_name.unwrap(), "user");
+    assert_eq!(&connect.password.unwrap()[..], b"secret");
+}
+
+#[tokio::test]
+async fn disconnect_is_told_and_ends_events_and_handles() {
+    for version in [ProtocolVersion::V5, ProtocolVersion::V311] {
+        let server = Server::start().await;
+        let (client, mut events, mut peer) = server.client(server.options().version(version)).await;
+        let other = client.clone();
+        let (done, ()) = tokio::join!(within(client.disconnect()), async {
+            assert!(matches!(peer.receive().await, Packet::Disconnect(d) if d.reason == ReasonCode::Success));
+            assert!(peer.try_receive().await.is_none());
+            drop(peer);
+        });
+        done.unwrap();
+        assert!(within(events.recv()).await.is_none());
+        let error = within(other.disconnect()).await.unwrap_err();
+        assert!(matches!(error.kind(), ClientErrorKind::Ended(None)), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn dropping_the_last_handle_disconnects() {
+    let server = Server::start().await;
+    let (client, _events, mut peer) = server.client(server.options()).await;
+    drop(client);
+    assert!(matches!(peer.receive().await, Packet::Disconnect(_)));
+}
+
+#[tokio::test]
+async fn a_client_that_never_reconnects_ends_with_the_reason() {
+    let server = Server::start().await;
+    let (client, mut events, peer) = server.client(server.options().reconnect(Reconnect::Never)).await;
+    drop(peer);
+    assert!(matches!(next(&mut events).await, ClientEvent::Disconnected { .. }));
+    assert!(within(events.recv()).await.is_none());
+    let error = within(client.subscribe(vec![])).await.unwrap_err();
+    assert!(matches!(error.kind(), ClientErrorKind::Invalid(_)), "{error}");
+    let error = within(client.disconnect()).await.unwrap_err();
+    assert!(matches!(error.kind(), ClientErrorKind::Ended(Some(_))), "{error}");
+}
+
+#[tokio::test]
+async fn a_broker_that_breaks_a_rule_is_told_why_and_left() {
+    for (bytes, reason) in [
+        (&b"\xC0\x00"[..], ReasonCode::ProtocolError), // PINGREQ
+        (b"\x30\xFF\xFF\xFF\xFF\x01", ReasonCode::MalformedPacket),
+        (b"\x30\x05\x00\x01#\x00x", ReasonCode::MalformedPacket),
+        (b"\xF0\x00", ReasonCode::ProtocolError), // AUTH
+    ] {
+        let server = Server::start().await;
+        let (_client, mut events, mut peer) = server.client(server.options().reconnect(Reconnect::Never)).await;
+        peer.send_bytes(bytes).await;
+        assert!(matches!(peer.receive().await, Packet::Disconnect(d) if d.reason == reason), "{bytes:?}");
+        let event = next(&mut events).await;
+        let ClientEvent::Disconnected { reason: DisconnectReason::Violation(_) } = event else { panic!("{event:?}") };
+    }
+}

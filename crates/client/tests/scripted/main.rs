@@ -1,0 +1,9 @@
+//! The client against a broker that follows a script, over real sockets.
+
+mod connecting;
+mod pinging;
+mod publishing;
+mod receiving;
+mod reconnecting;
+mod script;
+mod subscribing;

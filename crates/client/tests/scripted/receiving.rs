@@ -1,0 +1,149 @@
+use std::time::Duration;
+
+use tenbin_client::{AcknowledgeMode, ClientEvent, LoadReporter, OutgoingMessage, QoS, TryRecvError};
+use tenbin_codec::Packet;
+
+use crate::script::{Server, ack, next, next_message, topic, within};
+
+#[tokio::test]
+async fn on_receipt_the_client_acknowledges() {
+    let server = Server::start().await;
+    let (_client, mut events, mut peer) = server.client(server.options()).await;
+    assert!(matches!(events.try_recv(), Err(TryRecvError::Empty)));
+    peer.publish(QoS::AtMostOnce, 0, false, "0").await;
+    peer.publish(QoS::AtLeastOnce, 1, false, "1").await;
+    peer.publish(QoS::ExactlyOnce, 2, false, "2").await;
+    assert_eq!(peer.receive().await, Packet::PubAck(ack(1)));
+    assert_eq!(peer.receive().await, Packet::PubRec(ack(2)));
+    peer.publish(QoS::ExactlyOnce, 2, true, "2").await; // known: acknowledged again, not given again
+    assert_eq!(peer.receive().await, Packet::PubRec(ack(2)));
+    peer.send(Packet::PubRel(ack(2))).await;
+    assert_eq!(peer.receive().await, Packet::PubComp(ack(2)));
+    peer.publish(QoS::AtMostOnce, 0, false, "end").await;
+    for expected in ["0", "1", "2", "end"] {
+        let message = next_message(&mut events).await;
+        assert_eq!(&message.payload[..], expected.as_bytes());
+        assert_eq!(message.topic, topic("t"));
+    }
+}
+
+#[tokio::test]
+async fn in_manual_mode_the_application_acknowledges_once() {
+    let server = Server::start().await;
+    let options = server.options().acknowledge(AcknowledgeMode::Manual).receive_maximum(2);
+    let (client, mut events, mut peer) = server.client(options).await;
+    peer.publish(QoS::AtLeastOnce, 1, false, "1").await;
+    peer.publish(QoS::ExactlyOnce, 2, false, "2").await;
+    let (first, second) = (next_message(&mut events).await, next_message(&mut events).await);
+    // Had either been acknowledged on receipt, it would be before this.
+    client.publish(OutgoingMessage::new(topic("mark"), "")).await.unwrap().await.unwrap();
+    assert_eq!(peer.receive_publish().await.topic, topic("mark"));
+
+    client.acknowledge(&first);
+    client.acknowledge(&first.clone());
+    assert_eq!(peer.receive().await, Packet::PubAck(ack(1)));
+    client.acknowledge(&second);
+    assert_eq!(peer.receive().await, Packet::PubRec(ack(2)));
+    peer.send(Packet::PubRel(ack(2))).await;
+    assert_eq!(peer.receive().await, Packet::PubComp(ack(2)));
+
+    peer.publish(QoS::AtMostOnce, 0, false, "0").await;
+    client.acknowledge(&next_message(&mut events).await); // nothing to acknowledge
+    client.publish(OutgoingMessage::new(topic("mark"), "")).await.unwrap().await.unwrap();
+    assert_eq!(peer.receive_publish().await.topic, topic("mark"));
+}
+
+#[tokio::test]
+async fn acknowledgements_given_before_disconnect_are_sent_before_it() {
+    let server = Server::start().await;
+    let (client, mut events, mut peer) = server.client(server.options().acknowledge(AcknowledgeMode::Manual)).await;
+    peer.publish(QoS::AtLeastOnce, 1, false, "1").await;
+    client.acknowledge(&next_message(&mut events).await);
+    let leaving = tokio::spawn(client.disconnect());
+    assert_eq!(peer.receive().await, Packet::PubAck(ack(1)));
+    assert!(matches!(peer.receive().await, Packet::Disconnect(_)));
+    drop(peer);
+    within(leaving).await.unwrap().unwrap();
+}
+
+/// A message that the application has and has not acknowledged is not acknowledged in its place because the
+/// broker sends it again.
+#[tokio::test]
+async fn a_qos_2_message_sent_again_waits_for_the_application() {
+    let server = Server::start().await;
+    let options = server.options().acknowledge(AcknowledgeMode::Manual).session_expiry(Duration::from_secs(60));
+    let (client, mut events, mut peer) = server.client(options).await;
+    peer.publish(QoS::ExactlyOnce, 7, false, "2").await;
+    let message = next_message(&mut events).await;
+    drop(peer);
+    let (mut peer, _) = server.welcome(true).await;
+    assert!(matches!(next(&mut events).await, ClientEvent::Disconnected { .. }));
+    assert!(matches!(next(&mut events).await, ClientEvent::Connected { session_present: true }));
+    peer.publish(QoS::ExactlyOnce, 7, true, "2").await;
+    peer.publish(QoS::AtMostOnce, 0, false, "mark").await;
+    assert_eq!(&next_message(&mut events).await.payload[..], b"mark");
+    client.acknowledge(&message);
+    assert_eq!(peer.receive().await, Packet::PubRec(ack(7)));
+}
+
+#[tokio::test]
+async fn a_late_acknowledgement_of_a_qos_1_message_is_not_sent_on_the_next_connection() {
+    let server = Server::start().await;
+    let options = server.options().acknowledge(AcknowledgeMode::Manual).session_expiry(Duration::from_secs(60));
+    let (client, mut events, mut peer) = server.client(options).await;
+    peer.publish(QoS::AtLeastOnce, 7, false, "1").await;
+    let first = next_message(&mut events).await;
+    drop(peer);
+    let (mut peer, _) = server.welcome(true).await;
+    assert!(matches!(next(&mut events).await, ClientEvent::Disconnected { .. }));
+    assert!(matches!(next(&mut events).await, ClientEvent::Connected { .. }));
+    peer.publish(QoS::AtLeastOnce, 8, false, "other").await;
+    let other = next_message(&mut events).await;
+    client.acknowledge(&first);
+    client.acknowledge(&other);
+    assert_eq!(peer.receive().await, Packet::PubAck(ack(8)));
+}
+
+/// The application does not take anything: the client stops reading, the socket fills, and the broker cannot
+/// write. Nothing is lost, and the client lives although the answer to its ping lies unread.
+#[tokio::test]
+async fn a_slow_application_stops_the_reading_and_loses_nothing() {
+    let server = Server::start().await;
+    let reporter = LoadReporter::new(Duration::from_millis(20));
+    let options = server.options().queue(4).keep_alive(Duration::from_secs(1)).load_reporter(reporter.clone());
+    let (_client, mut events, mut peer) = server.client(options).await;
+    let payload = "x".repeat(64 * 1024);
+    let mut sent = 0_u64;
+    let stalled = async {
+        loop {
+            peer.publish(QoS::AtMostOnce, 0, false, &payload).await;
+            sent += 1;
+        }
+    };
+    // Longer than Keep Alive: by then a client that waits for PINGRESP would have given up.
+    let _ = tokio::time::timeout(Duration::from_millis(2500), stalled).await;
+    assert!(sent > 4, "the sockets hold some");
+    assert!(sent < 10_000, "the broker is held back");
+    assert_eq!(events.len(), 4);
+    assert_eq!(reporter.snapshot().messages_in_queue, 5, "the queue's and the one in the client's hand");
+    for _ in 0..sent {
+        assert_eq!(next_message(&mut events).await.payload.len(), payload.len());
+        reporter.started();
+    }
+}
+
+#[tokio::test]
+async fn an_application_that_dropped_its_events_still_publishes() {
+    let server = Server::start().await;
+    let (client, events, mut peer) = server.client(server.options().queue(1)).await;
+    drop(events);
+    for id in 1..=3 {
+        peer.publish(QoS::AtLeastOnce, id, false, "unwanted").await;
+        assert_eq!(peer.receive().await, Packet::PubAck(ack(id)));
+    }
+    let message = OutgoingMessage::new(topic("t"), "x").at(QoS::AtLeastOnce);
+    let ticket = client.publish(message).await.unwrap();
+    let id = peer.receive_publish().await.packet_id.unwrap();
+    peer.send(Packet::PubAck(ack(id.get()))).await;
+    within(ticket).await.unwrap();
+}
