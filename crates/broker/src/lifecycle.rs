@@ -3,8 +3,9 @@
 
 use std::time::{Duration, Instant};
 
+use tenbin_balancer::Rng;
 use tenbin_codec::Will;
-use tenbin_session::{Publication, Session, SessionExpiry};
+use tenbin_session::{Delivery, Publication, Session, SessionExpiry};
 
 use crate::registry::{Lease, PendingWill};
 use crate::router::Publisher;
@@ -41,7 +42,12 @@ pub(crate) fn begin(shared: &Shared, lease: &mut Lease, clean_start: bool, now: 
 
 /// A connection ended: the session waits for the next one or ends with it.
 pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: Instant) {
-    lease.client.outbox.detach();
+    let mut session = end.session;
+    // What share groups gave to this member goes to others: what it has not acknowledged, then what it has not
+    // been sent. QoS 2 stays with whom it was sent to. [MQTT-4.8.2-4]
+    let queued = lease.client.outbox.detach();
+    let mut orphans = session.withdraw(|delivery| delivery.share.is_some());
+    orphans.extend(queued);
     let ends_now = end.expiry == SessionExpiry::AtDisconnect;
     if let Some(will) = end.will {
         let delay = Duration::from_secs(u64::from(will.delay_interval.unwrap_or(0)));
@@ -50,11 +56,14 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
             _ => publish_will(shared, lease.client.number, will, now), // [MQTT-3.1.2-8]
         }
     }
+    let number = lease.client.number;
     if ends_now {
-        finish(shared, lease);
+        finish(shared, lease); // first, so that its groups no longer know it [MQTT-4.8.2-5]
+        redispatch(shared, number, orphans, now);
         return;
     }
-    lease.state.session = end.session;
+    redispatch(shared, number, orphans, now);
+    lease.state.session = session;
     lease.state.expires_at = match end.expiry {
         SessionExpiry::After(interval) => now.checked_add(interval),
         SessionExpiry::AtDisconnect | SessionExpiry::Never => None,
@@ -76,6 +85,12 @@ pub(crate) fn expire(shared: &Shared, mut lease: Lease, now: Instant) {
         finish(shared, lease);
     } else {
         schedule(shared, &mut lease, now);
+    }
+}
+
+fn redispatch(shared: &Shared, number: u64, orphans: Vec<Delivery>, now: Instant) {
+    if !orphans.is_empty() {
+        shared.router.redispatch(orphans, now, &mut Rng::new(number));
     }
 }
 
@@ -115,6 +130,6 @@ fn publish_will(shared: &Shared, number: u64, will: Will, now: Instant) {
     };
     let mut publisher = Publisher::new(number);
     let reason = publisher.publish(&shared.router, &publication, now);
-    publisher.flush();
+    publisher.flush(&shared.router, now);
     tracing::debug!(topic = %publication.topic, %reason, "will published");
 }

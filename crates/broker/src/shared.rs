@@ -12,7 +12,7 @@ use crate::expiry::ExpiryQueue;
 use crate::metrics::Metrics;
 use crate::outbox::{Budget, Outbox, OutboxLimits};
 use crate::registry::{Client, ClientRegistry};
-use crate::router::{RetainedLimits, Router};
+use crate::router::{GroupQueues, RetainedLimits, Router};
 
 /// What all tasks of one broker share.
 ///
@@ -43,15 +43,18 @@ impl Shared {
     pub(crate) fn new(config: Config) -> Self {
         let clock = Clock::new();
         let metrics = Arc::<Metrics>::default();
+        let budget = Arc::new(Budget::new(config.queue_total_bytes_maximum()));
+        let groups =
+            GroupQueues { limits: queue_limits(&config), budget: Arc::clone(&budget), metrics: Arc::clone(&metrics) };
         let retained =
             RetainedLimits { messages: config.retained.messages_maximum, bytes: config.retained.bytes_maximum };
         Self {
             capabilities: config.capabilities(),
-            router: Router::new(config.policy, retained, clock),
+            router: Router::new(config.policy, retained, groups, clock),
             registry: ClientRegistry::default(),
             clock,
             expiry: ExpiryQueue::default(),
-            budget: Arc::new(Budget::new(config.queue_total_bytes_maximum())),
+            budget,
             connections: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             assigned_ids: AtomicUsize::new(0),
@@ -64,11 +67,7 @@ impl Shared {
     /// A session that does not exist yet.
     pub(crate) fn new_client(&self, id: &Text, number: u64, now: Instant) -> Client {
         let load = Arc::new(MemberLoad::new(self.clock.nanos(now)));
-        let limits = OutboxLimits {
-            messages: self.config.queue_messages_maximum(),
-            bytes: self.config.queue_bytes_maximum(),
-            when_full: self.config.queue.when_full,
-        };
+        let limits = queue_limits(&self.config);
         let outbox = Outbox::new(limits, Arc::clone(&load), Arc::clone(&self.budget), Arc::clone(&self.metrics));
         Client::new(id.detach(), number, Arc::new(outbox), load)
     }
@@ -88,6 +87,15 @@ impl Shared {
         let number = self.assigned_ids.fetch_add(1, Ordering::Relaxed);
         let id = format!("tenbin-{:x}-{number}", self.started_at);
         Text::try_from(id).unwrap_or(Text::EMPTY)
+    }
+}
+
+/// The bounds of one session's queue, and of one share group's.
+fn queue_limits(config: &Config) -> OutboxLimits {
+    OutboxLimits {
+        messages: config.queue_messages_maximum(),
+        bytes: config.queue_bytes_maximum(),
+        when_full: config.queue.when_full,
     }
 }
 

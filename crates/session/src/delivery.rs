@@ -1,3 +1,4 @@
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,12 +17,15 @@ pub struct Delivery {
     pub subscription_identifiers: Option<Arc<[u32]>>,
     /// When the message becomes worthless; `None` = never.
     pub expires_at: Option<Instant>,
+    /// The share group that chose this receiver, by a number of the application's: until it is sent the message
+    /// may be given to another member; `None` = meant for this receiver alone.
+    pub share: Option<NonZeroU64>,
 }
 
 impl Delivery {
     /// A message without subscription identifiers and expiry.
     pub fn new(template: PublishTemplate, qos: QoS, retain: bool) -> Self {
-        Self { template, qos, retain, subscription_identifiers: None, expires_at: None }
+        Self { template, qos, retain, subscription_identifiers: None, expires_at: None, share: None }
     }
 
     /// Whether its time is over, so that it is not sent any more `[MQTT-3.3.2-5]`.

@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-use tenbin_codec::PacketId;
+use tenbin_codec::{PacketId, QoS};
 
 use crate::Delivery;
 
@@ -80,6 +80,22 @@ impl Outbound {
                 self.close(id);
             }
         }
+    }
+
+    /// Takes out the QoS 1 messages that wait for PUBACK and that `wanted` says, oldest first.
+    pub(crate) fn withdraw(&mut self, wanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
+        let mut withdrawn = Vec::new();
+        for sequence in self.first..self.next_sequence() {
+            let id = packet_id(sequence);
+            let Some(Stage::Published(delivery)) = self.stage(id) else { continue };
+            if delivery.qos == QoS::AtLeastOnce
+                && wanted(delivery)
+                && let Some(Stage::Published(delivery)) = self.close(id)
+            {
+                withdrawn.push(delivery);
+            }
+        }
+        withdrawn
     }
 
     pub(crate) fn messages(&self) -> usize {

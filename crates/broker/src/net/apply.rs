@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tenbin_balancer::LoadReport;
+use tenbin_balancer::{LoadReport, Rng};
 use tenbin_codec::{
     AckProperties, Disconnect, Packet, PacketType, PingReq, ReasonCode, SubAck, Subscribe, Subscription, UnsubAck,
     Unsubscribe,
@@ -76,7 +76,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         let suback = SubAck { packet_id: subscribe.packet_id, properties: AckProperties::default(), reasons };
         self.connection.write(&Packet::SubAck(suback), now, &mut self.transport.out); // [MQTT-3.8.4-1]
         // Behind what waits already: those are older.
-        self.lease.client.outbox.push(&mut retained);
+        self.lease.client.outbox.push(&mut retained, &mut Vec::new());
+        let filters = subscribe.subscriptions.iter().map(|subscription| &subscription.filter);
+        self.shared.router.connected(filters, now, &mut Rng::new(self.lease.client.number));
     }
 
     fn unsubscribe(&mut self, unsubscribe: Unsubscribe, now: Instant) {

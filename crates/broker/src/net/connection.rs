@@ -165,7 +165,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
     fn handle_input(&mut self, now: Instant) -> Result<bool, End> {
         let applied = self.apply_input(now);
         // Also before an end: what came before it is legal and has been taken.
-        let pressure = self.publisher.flush();
+        let pressure = self.publisher.flush(&self.shared.router, now);
         for (ack, reason) in self.acks.drain(..) {
             self.connection.acknowledge(ack, reason, now, &mut self.transport.out);
         }

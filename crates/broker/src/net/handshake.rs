@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use tenbin_balancer::Rng;
 use tenbin_codec::{ConnAck, Connect, DecodeError, Decoded, Decoder, Packet, ProtocolVersion, ReasonCode, Text, Will};
 use tenbin_session::handshake::negotiate;
 use tenbin_session::{Connection, Role, SessionExpiry};
@@ -108,7 +109,9 @@ async fn establish<S>(
     let mut lease = claimed.map_err(|_superseded| ReasonCode::SessionTakenOver)?;
     let now = Instant::now();
     negotiated.connack.session_present = lifecycle::begin(shared, &mut lease, connect.clean_start, now);
-    lease.client.outbox.attach();
+    lease.client.outbox.attach(negotiated.limits.peer_maximum_packet_size);
+    let subscriptions = lease.state.subscriptions.keys();
+    shared.router.connected(subscriptions, now, &mut Rng::new(lease.client.number));
     let session = std::mem::take(&mut lease.state.session);
     let mut connection = Connection::new(Role::Server, connect.version, negotiated.limits, session, now);
     tracing::debug!(

@@ -5,6 +5,7 @@ mod budget;
 mod queue;
 mod when_full;
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -12,7 +13,7 @@ use tenbin_balancer::{Availability, MemberLoad};
 use tenbin_session::Delivery;
 
 pub(crate) use budget::Budget;
-use queue::Queue;
+pub(crate) use queue::Queue;
 pub use when_full::WhenFull;
 
 use crate::metrics::Metrics;
@@ -29,6 +30,9 @@ pub(crate) struct Outbox {
     load: Arc<MemberLoad>,
     budget: Arc<Budget>,
     metrics: Arc<Metrics>,
+    /// The client's Maximum Packet Size in bytes. Written when a connection begins, read by publishers who choose
+    /// among members; relaxed, for the connection judges by itself again.
+    packet_bytes_maximum: AtomicU32,
 }
 
 /// Bounds of one queue.
@@ -78,7 +82,8 @@ struct State {
 impl Outbox {
     pub(crate) fn new(limits: OutboxLimits, load: Arc<MemberLoad>, budget: Arc<Budget>, metrics: Arc<Metrics>) -> Self {
         load.set_availability(Availability::Offline);
-        Self { state: Mutex::default(), limits, load, budget, metrics }
+        let packet_bytes_maximum = AtomicU32::new(u32::MAX);
+        Self { state: Mutex::default(), limits, load, budget, metrics, packet_bytes_maximum }
     }
 
     /// Puts `deliveries` in, in order, and wakes the receiver once. What finds no room is dropped as
@@ -86,18 +91,31 @@ impl Outbox {
     ///
     /// Tells whether the receiver lags though its socket takes what it writes: then it wants processor time, and
     /// a publisher that gives some is the better one.
-    pub(crate) fn push(&self, deliveries: &mut Vec<Delivery>) -> Pressure {
+    ///
+    /// What a share group meant for this member and it cannot take goes to `returned`, for another member: all of
+    /// it if the client is not connected, QoS 1 and 2 if the queue is full.
+    pub(crate) fn push(&self, deliveries: &mut Vec<Delivery>, returned: &mut Vec<Delivery>) -> Pressure {
         let mut state = self.state();
         let mut dropped_full = 0;
         let mut dropped_offline = 0;
+        let returned_before = returned.len();
         for delivery in deliveries.drain(..) {
-            if !state.attached && !delivery.qos.is_acknowledged() {
+            let acknowledged = delivery.qos.is_acknowledged();
+            if !state.attached && delivery.share.is_some() {
+                returned.push(delivery);
+            } else if !state.attached && !acknowledged {
                 dropped_offline += 1;
-                continue;
+            } else if acknowledged
+                && delivery.share.is_some()
+                && !state.queue.fits(&delivery, &self.limits, &self.budget)
+            {
+                returned.push(delivery);
+            } else {
+                dropped_full += state.queue.push(delivery, &self.limits, &self.budget);
             }
-            dropped_full += state.queue.push(delivery, &self.limits, &self.budget);
         }
-        if dropped_full > 0 && state.attached {
+        let overflowed = dropped_full > 0 || returned.len() > returned_before;
+        if overflowed && state.attached {
             self.load.set_availability(Availability::Full);
         }
         // One whose socket takes no more is woken by the socket.
@@ -163,7 +181,8 @@ impl Outbox {
     }
 
     /// A connection begins; what was asked of an earlier one is void.
-    pub(crate) fn attach(&self) {
+    pub(crate) fn attach(&self, packet_bytes_maximum: u32) {
+        self.packet_bytes_maximum.store(packet_bytes_maximum, Ordering::Relaxed);
         let mut state = self.state();
         state.attached = true;
         state.socket_blocked = false;
@@ -171,17 +190,25 @@ impl Outbox {
         self.load.set_availability(Availability::Ready);
     }
 
-    /// The connection is over. QoS 0 messages go, the others wait for the next connection and no longer keep
-    /// read buffers alive.
-    pub(crate) fn detach(&self) {
+    /// Whether the client takes a packet of so many bytes.
+    pub(crate) fn takes(&self, packet_bytes: usize) -> bool {
+        let maximum = self.packet_bytes_maximum.load(Ordering::Relaxed);
+        maximum == u32::MAX || packet_bytes <= maximum as usize
+    }
+
+    /// The connection is over. What share groups meant for this member is given back, for others. Of the rest,
+    /// QoS 0 messages go, and QoS 1 and 2 wait for the next connection and no longer keep read buffers alive.
+    pub(crate) fn detach(&self) -> Vec<Delivery> {
         let mut state = self.state();
         state.attached = false;
         state.control = None;
         state.waker = None;
+        let shared = state.queue.withdraw_shared(&self.budget);
         let dropped = state.queue.drop_unacknowledged(&self.budget);
         self.load.set_availability(Availability::Offline);
         drop(state);
         self.metrics.dropped_offline.add(dropped);
+        shared
     }
 
     /// Forgets everything that waits: the session is over.

@@ -7,7 +7,7 @@ use super::{Budget, OutboxLimits, WhenFull};
 /// Two FIFOs that are emptied as one, by number: QoS 0 must go on when the send quota holds QoS 1 and 2 back
 /// `[MQTT-4.9.0-3]`.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(crate) struct Queue {
     unacknowledged: VecDeque<Numbered>,
     acknowledged: VecDeque<Numbered>,
     next_number: u64,
@@ -21,11 +21,11 @@ struct Numbered {
 }
 
 impl Queue {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.unacknowledged.len() + self.acknowledged.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
@@ -36,10 +36,10 @@ impl Queue {
     }
 
     /// Messages that were dropped for want of room: `delivery` or older ones.
-    pub(super) fn push(&mut self, delivery: Delivery, limits: &OutboxLimits, budget: &Budget) -> u64 {
+    pub(crate) fn push(&mut self, delivery: Delivery, limits: &OutboxLimits, budget: &Budget) -> u64 {
         let bytes = delivery.queued_bytes();
         let mut dropped = 0;
-        while !self.fits(bytes, limits, budget) {
+        while !self.has_place(bytes, limits, budget) {
             let evict = !delivery.qos.is_acknowledged() && limits.when_full == WhenFull::DropOldest;
             let oldest = if evict { self.unacknowledged.pop_front() } else { None };
             dropped += 1;
@@ -63,7 +63,7 @@ impl Queue {
     }
 
     /// In front of everything: only for what was taken just before.
-    pub(super) fn push_front(&mut self, delivery: Delivery, budget: &Budget) {
+    pub(crate) fn push_front(&mut self, delivery: Delivery, budget: &Budget) {
         let bytes = delivery.queued_bytes();
         self.bytes += bytes;
         budget.take(bytes);
@@ -73,7 +73,7 @@ impl Queue {
         queue.push_front(Numbered { number, delivery });
     }
 
-    pub(super) fn take(&mut self, quota: usize, bytes: usize, into: &mut Vec<Delivery>, budget: &Budget) {
+    pub(crate) fn take(&mut self, quota: usize, bytes: usize, into: &mut Vec<Delivery>, budget: &Budget) {
         let mut quota = quota;
         let mut taken = 0;
         while taken < bytes {
@@ -109,14 +109,34 @@ impl Queue {
         dropped.len() as u64
     }
 
-    pub(super) fn clear(&mut self, budget: &Budget) {
+    pub(crate) fn clear(&mut self, budget: &Budget) {
         budget.give_back(self.bytes);
         self.bytes = 0;
         self.unacknowledged = VecDeque::new();
         self.acknowledged = VecDeque::new();
     }
 
-    fn fits(&self, bytes: usize, limits: &OutboxLimits, budget: &Budget) -> bool {
+    /// Whether [`Queue::push`] would drop nothing for want of room.
+    pub(crate) fn fits(&self, delivery: &Delivery, limits: &OutboxLimits, budget: &Budget) -> bool {
+        self.has_place(delivery.queued_bytes(), limits, budget)
+    }
+
+    /// Takes out what a share group meant for this receiver, oldest first.
+    pub(super) fn withdraw_shared(&mut self, budget: &Budget) -> Vec<Delivery> {
+        let mut shared = Vec::new();
+        for queue in [&mut self.unacknowledged, &mut self.acknowledged] {
+            if queue.iter().any(|numbered| numbered.delivery.share.is_some()) {
+                let (given, kept) = queue.drain(..).partition(|numbered| numbered.delivery.share.is_some());
+                *queue = kept;
+                shared.extend::<VecDeque<Numbered>>(given);
+            }
+        }
+        shared.sort_by_key(|numbered| numbered.number);
+        shared.iter().for_each(|numbered| self.account_out(&numbered.delivery, budget));
+        shared.into_iter().map(|numbered| numbered.delivery).collect()
+    }
+
+    fn has_place(&self, bytes: usize, limits: &OutboxLimits, budget: &Budget) -> bool {
         self.len() < limits.messages && self.bytes + bytes <= limits.bytes && budget.has_room(bytes)
     }
 

@@ -16,6 +16,8 @@ pub(super) struct Fanout {
     waiting: usize,
     /// Some receiver has lagged since the last [`Fanout::take_pressure`].
     pressure: bool,
+    /// What members of share groups could not take.
+    returned: Vec<Delivery>,
 }
 
 #[derive(Debug)]
@@ -45,7 +47,7 @@ impl Fanout {
     pub(super) fn flush(&mut self) {
         for batch in &mut self.batches[..self.used] {
             if let Some(outbox) = batch.outbox.take() {
-                self.pressure |= outbox.push(&mut batch.deliveries) == Pressure::Lags;
+                self.pressure |= outbox.push(&mut batch.deliveries, &mut self.returned) == Pressure::Lags;
             }
         }
         self.batches.truncate(KEPT);
@@ -56,6 +58,11 @@ impl Fanout {
 }
 
 impl Fanout {
+    /// What has to go to other members of its share groups.
+    pub(super) fn take_returned(&mut self) -> Vec<Delivery> {
+        std::mem::take(&mut self.returned)
+    }
+
     /// Whether a receiver lagged, asked once per batch.
     pub(super) fn take_pressure(&mut self) -> bool {
         std::mem::take(&mut self.pressure)

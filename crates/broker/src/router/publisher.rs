@@ -12,7 +12,7 @@ use tenbin_session::{Delivery, Publication};
 use super::Router;
 use super::fanout::Fanout;
 use super::matches::{MatchSet, Terms};
-use super::shared::GroupMember;
+use super::shared::{Choice, GroupMember, PACKET_OVERHEAD, SharedGroup};
 
 /// One publisher's way into the router: what it remembers and collects between two flushes.
 #[derive(Debug)]
@@ -44,7 +44,8 @@ impl Publisher {
         let mut delivered = false;
         if !matches.targets.is_empty() || !matches.groups.is_empty() {
             let template = BLOCK.with_borrow_mut(|block| publication.template(block));
-            delivered = self.deliver(&matches, &template, publication, nanos);
+            delivered = self.deliver(&matches, &template, publication);
+            delivered |= self.deliver_to_groups(router, &matches, &template, publication, nanos);
         }
         if publication.retain
             && let Err(reason) = router.retain(publication, now)
@@ -56,18 +57,16 @@ impl Publisher {
 
     /// Hands the collected messages to their receivers, each of whom is woken once. Tells whether a receiver
     /// wants processor time.
-    pub(crate) fn flush(&mut self) -> bool {
+    pub(crate) fn flush(&mut self, router: &Router, now: Instant) -> bool {
         self.fanout.flush();
+        let returned = self.fanout.take_returned();
+        if !returned.is_empty() {
+            router.redispatch(returned, now, &mut self.rng);
+        }
         self.fanout.take_pressure()
     }
 
-    fn deliver(
-        &mut self,
-        matches: &MatchSet,
-        template: &PublishTemplate,
-        publication: &Publication,
-        now: Nanos,
-    ) -> bool {
+    fn deliver(&mut self, matches: &MatchSet, template: &PublishTemplate, publication: &Publication) -> bool {
         let mut delivered = false;
         for target in &matches.targets {
             if let Some(terms) = target.terms_for(self.number) {
@@ -75,15 +74,59 @@ impl Publisher {
                 delivered = true;
             }
         }
+        delivered
+    }
+
+    fn deliver_to_groups(
+        &mut self,
+        router: &Router,
+        matches: &MatchSet,
+        template: &PublishTemplate,
+        publication: &Publication,
+        now: Nanos,
+    ) -> bool {
+        let mut delivered = false;
+        let mut ended = false;
         for group in &matches.groups {
-            let members = group.members.members();
-            if let Some(member) = members.pick(now, &mut self.rng) {
-                let GroupMember { outbox, terms } = member.value();
-                self.fanout.add(outbox, delivery(template, publication, terms));
-                delivered = true;
+            match self.deliver_to_group(group, template, publication, now) {
+                true => delivered = true,
+                false => ended = true,
+            }
+        }
+        if ended {
+            // A group that ended since the match was made may have been founded anew.
+            for group in &router.matches(&publication.topic).groups {
+                if !matches.groups.iter().any(|known| Arc::ptr_eq(known, group)) {
+                    delivered |= self.deliver_to_group(group, template, publication, now);
+                }
             }
         }
         delivered
+    }
+
+    /// `false`: the group has no member any more.
+    fn deliver_to_group(
+        &mut self,
+        group: &SharedGroup,
+        template: &PublishTemplate,
+        publication: &Publication,
+        now: Nanos,
+    ) -> bool {
+        let members = group.members.members();
+        match SharedGroup::choose(&members, template.len() + PACKET_OVERHEAD, now, &mut self.rng) {
+            Choice::Member(GroupMember { outbox, terms }) => {
+                let share = Some(group.number());
+                self.fanout.add(outbox, Delivery { share, ..delivery(template, publication, terms) });
+                true
+            }
+            Choice::NobodyConnected => {
+                let any = Terms { qos: publication.qos, retain_as_published: true, identifiers: None };
+                let share = Some(group.number());
+                group.wait(Delivery { share, ..delivery(template, publication, &any) }, now, &mut self.rng);
+                true
+            }
+            Choice::NoMember => false,
+        }
     }
 }
 
@@ -99,6 +142,7 @@ fn delivery(template: &PublishTemplate, publication: &Publication, terms: &Terms
         retain: publication.retain && terms.retain_as_published, // [MQTT-3.3.1-12], [MQTT-3.3.1-13]
         subscription_identifiers: terms.identifiers.clone(),
         expires_at: publication.expires_at,
+        share: None,
     }
 }
 

@@ -102,6 +102,7 @@ impl Retained {
             retain: true,
             subscription_identifiers: grant.identifier.map(|identifier| [identifier].into()),
             expires_at: self.expires_at,
+            share: None,
         }
     }
 
