@@ -24,16 +24,19 @@ pub(crate) struct ConnectionEnd {
 
 /// A connection begins: returns whether it goes on with a session.
 pub(crate) fn begin(shared: &Shared, lease: &mut Lease, clean_start: bool, now: Instant) -> bool {
-    let session_present = lease.state.established && !clean_start;
-    let will = lease.state.will.take();
-    if lease.state.established && clean_start {
+    // The expiry queue may be late: what is due by the clock has happened. [MQTT-4.1.0-2]
+    let expired = lease.state.expires_at.is_some_and(|at| at <= now);
+    let session_ends = lease.state.established && (clean_start || expired);
+    let session_present = lease.state.established && !session_ends;
+    if session_ends {
         wipe(shared, lease); // [MQTT-3.1.2-4]
-        // The old session ends here, and with it the delay of its Will.
-        if let Some(pending) = will {
-            publish_will(shared, lease.client.number, pending.will, now);
-        }
     }
-    // else: back within the delay, the Will is not sent. [MQTT-3.1.3-9]
+    if let Some(pending) = lease.state.will.take()
+        && (session_ends || pending.due <= now)
+    {
+        // The old session's end ends the delay too; else, back within the delay, it is not sent. [MQTT-3.1.3-9]
+        publish_will(shared, lease.client.number, pending.will, now);
+    }
     lease.state.established = true;
     lease.state.expires_at = None;
     lease.client.load.connected(shared.clock.nanos(now));
@@ -63,6 +66,7 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
         return;
     }
     redispatch(shared, number, orphans, now);
+    session.detach();
     lease.state.session = session;
     lease.state.expires_at = match end.expiry {
         SessionExpiry::After(interval) => now.checked_add(interval),
@@ -75,13 +79,11 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
 pub(crate) fn expire(shared: &Shared, mut lease: Lease, now: Instant) {
     lease.state.scheduled = None;
     let expired = lease.state.expires_at.is_some_and(|at| at <= now);
-    if expired || lease.state.will.as_ref().is_some_and(|pending| pending.due <= now) {
-        if let Some(pending) = lease.state.will.take() {
-            publish_will(shared, lease.client.number, pending.will, now);
-        }
+    if let Some(pending) = lease.state.will.take_if(|pending| expired || pending.due <= now) {
+        publish_will(shared, lease.client.number, pending.will, now);
     }
     if expired {
-        tracing::debug!(client = %lease.client.id, "session expired"); // [MQTT-4.1.0-2]
+        tracing::debug!(client = ?lease.client.id, "session expired"); // [MQTT-4.1.0-2]
         finish(shared, lease);
     } else {
         schedule(shared, &mut lease, now);
@@ -97,6 +99,7 @@ fn redispatch(shared: &Shared, number: u64, orphans: Vec<Delivery>, now: Instant
 /// The session is over.
 fn finish(shared: &Shared, mut lease: Lease) {
     wipe(shared, &mut lease);
+    lease.client.outbox.close();
     lease.state.ended = true;
     shared.registry.remove(&lease.client);
 }
@@ -113,8 +116,8 @@ fn wipe(shared: &Shared, lease: &mut Lease) {
 fn schedule(shared: &Shared, lease: &mut Lease, now: Instant) {
     let will_due = lease.state.will.as_ref().map(|pending| pending.due);
     let Some(at) = [will_due, lease.state.expires_at].into_iter().flatten().min() else { return };
-    // One that is due earlier looks again by itself; one in the past may have found the client connected.
-    if lease.state.scheduled.is_none_or(|scheduled| scheduled > at || scheduled <= now) {
+    // One that is due earlier looks again by itself. One that is nearly due may just now find the lease taken.
+    if lease.state.scheduled.is_none_or(|scheduled| scheduled > at || scheduled <= now + SCHEDULE_SLACK) {
         lease.state.scheduled = Some(at);
         shared.expiry.push(at, &lease.client);
     }
@@ -131,5 +134,8 @@ fn publish_will(shared: &Shared, number: u64, will: Will, now: Instant) {
     let mut publisher = Publisher::new(number);
     let reason = publisher.publish(&shared.router, &publication, now);
     publisher.flush(&shared.router, now);
-    tracing::debug!(topic = %publication.topic, %reason, "will published");
+    tracing::debug!(topic = ?publication.topic, %reason, "will published");
 }
+
+/// A visit of the expiry queue that is due so soon is not counted on.
+const SCHEDULE_SLACK: Duration = Duration::from_secs(1);

@@ -1,10 +1,11 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime};
 
 use tenbin_balancer::MemberLoad;
 use tenbin_codec::{Text, TopicName};
 use tenbin_session::handshake::Capabilities;
+use tokio::sync::watch;
 
 use crate::Config;
 use crate::clock::Clock;
@@ -31,8 +32,8 @@ pub(crate) struct Shared {
     pub(crate) budget: Arc<Budget>,
     /// Connections that are open now.
     pub(crate) connections: AtomicUsize,
-    /// Set once, before every connection is told.
-    pub(crate) stopping: AtomicBool,
+    /// Becomes true once, before every connection is told.
+    pub(crate) stopping: watch::Sender<bool>,
     /// Numbers for assigned Client Identifiers.
     pub(crate) assigned_ids: AtomicUsize,
     /// Milliseconds since 1970 at which the broker started: keeps assigned identifiers of different runs apart.
@@ -56,7 +57,7 @@ impl Shared {
             expiry: ExpiryQueue::default(),
             budget,
             connections: AtomicUsize::new(0),
-            stopping: AtomicBool::new(false),
+            stopping: watch::Sender::new(false),
             assigned_ids: AtomicUsize::new(0),
             started_at: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis()),
             metrics,
@@ -80,6 +81,17 @@ impl Shared {
         let levels = topic.as_bytes().iter().filter(|&&byte| byte == b'/').count() + 1;
         levels <= self.config.topic_levels_maximum()
             && !RESERVED.iter().any(|reserved| topic.as_bytes().starts_with(reserved))
+    }
+
+    /// Whether the broker is stopping.
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+
+    /// Waits until the broker is stopping.
+    pub(crate) async fn stopped(&self) {
+        // The sender is ours: the wait ends by the value alone.
+        let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
     }
 
     /// A Client Identifier for a client that sent none.

@@ -35,7 +35,7 @@ impl Delivery {
 
     /// Bytes of memory it stands for in a queue.
     pub fn queued_bytes(&self) -> usize {
-        self.template.len() + size_of::<Self>()
+        self.template.len() + size_of::<Self>() + self.identifiers().len() * IDENTIFIER_BYTES
     }
 
     /// A copy that keeps no read buffer alive.
@@ -55,3 +55,6 @@ impl Delivery {
         Some(u32::try_from(seconds).unwrap_or(u32::MAX))
     }
 }
+
+/// Bytes that a Subscription Identifier takes on the wire at most.
+const IDENTIFIER_BYTES: usize = 5;

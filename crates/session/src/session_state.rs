@@ -28,6 +28,16 @@ impl Session {
         self.outbound.messages()
     }
 
+    /// Bytes of memory that sent messages stand for which may have to be sent again.
+    pub fn in_flight_bytes(&self) -> usize {
+        self.outbound.bytes()
+    }
+
+    /// Copies the messages under way out of the buffers that they were read into, for a session that is kept long.
+    pub fn detach(&mut self) {
+        self.outbound.detach();
+    }
+
     /// QoS 2 messages that we took and that are not released.
     pub fn awaiting_release(&self) -> usize {
         self.awaiting_release.len()

@@ -58,6 +58,8 @@ pub(super) struct ConnectionTask<'a, S> {
     deliveries: Vec<Delivery>,
     timer: Option<Pin<Box<Sleep>>>,
     socket_blocked: bool,
+    /// Bytes read since others were last let run.
+    read_in_turn: usize,
 }
 
 /// What is ready at once; more than one may be, and none may keep the others waiting.
@@ -82,6 +84,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             deliveries: Vec::new(),
             timer: connection.poll_timeout().map(|at| Box::pin(tokio::time::sleep_until(at.into()))),
             socket_blocked: false,
+            read_in_turn: 0,
             lease,
             connection,
         }
@@ -102,20 +105,25 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             };
             let now = Instant::now();
             match ready.taken {
+                // One that asked and lost against a newer one may tell us after that one is us.
+                Some(Taken::Control(Control::TakenOver)) if !self.lease.is_superseded() => {}
                 Some(Taken::Control(control)) => return End::Control(control),
                 Some(Taken::Deliveries) => self.send_deliveries(now),
                 None => {}
             }
             match ready.read {
                 Some(Ok(0)) => return End::Closed(std::io::ErrorKind::UnexpectedEof.into()),
-                Some(Ok(_)) => {
-                    match self.handle_input(now) {
-                        // A receiver lags for want of processor time: let it run.
-                        Ok(pressure) if pressure => tokio::task::yield_now().await,
-                        Ok(_) => {}
-                        Err(end) => return end,
+                Some(Ok(read)) => match self.handle_input(now) {
+                    // A receiver lags for want of processor time, or we have had ours: let others run.
+                    Ok(pressure) => {
+                        self.read_in_turn += read;
+                        if pressure || self.read_in_turn >= TURN_BYTES {
+                            self.read_in_turn = 0;
+                            tokio::task::yield_now().await;
+                        }
                     }
-                }
+                    Err(end) => return end,
+                },
                 Some(Err(error)) => return End::Closed(error),
                 None => {}
             }
@@ -137,7 +145,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         }
         let mut ready = Ready::default();
         let waiting = self.transport.out.len();
-        let quota = usize::from(self.connection.send_quota());
+        // What is unacknowledged is bounded like what waits: by the same number of bytes.
+        let in_flight_full = self.connection.session().in_flight_bytes() >= self.shared.config.queue_bytes_maximum();
+        let quota = if in_flight_full { 0 } else { usize::from(self.connection.send_quota()) };
         // A socket that takes no more leaves the rest in the queue, where it is bounded and others see it.
         let room = OUT_FULL.saturating_sub(waiting);
         self.tell_socket_blocked(room == 0);
@@ -158,6 +168,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             return Poll::Ready(Ok(ready));
         }
         self.transport.idle();
+        self.deliveries.shrink_to(KEPT_PLACES);
+        self.acks.shrink_to(KEPT_PLACES);
         Poll::Pending
     }
 
@@ -231,20 +243,20 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         let normal = matches!(end, End::Disconnect(ReasonCode::Success));
         let reason = match &end {
             End::Disconnect(reason) => {
-                tracing::debug!(%peer, %client, %reason, "disconnected");
+                tracing::debug!(%peer, ?client, %reason, "disconnected");
                 None
             }
             End::Closed(error) => {
-                tracing::debug!(%peer, %client, %error, "connection lost");
+                tracing::debug!(%peer, ?client, %error, "connection lost");
                 None
             }
             End::Violation(violation) => {
                 self.shared.metrics.violations.add(1);
-                tracing::info!(%peer, %client, rule = violation.rule(), "{violation}");
+                tracing::info!(%peer, ?client, rule = violation.rule(), "{violation}");
                 Some(violation.reason())
             }
             End::Control(Control::TakenOver) => {
-                tracing::debug!(%peer, %client, "session taken over");
+                tracing::debug!(%peer, ?client, "session taken over");
                 Some(ReasonCode::SessionTakenOver) // [MQTT-3.1.4-3]
             }
             End::Control(Control::ShuttingDown) => Some(ReasonCode::ServerShuttingDown),
@@ -269,5 +281,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
 const OUT_FULL: usize = 256 * 1024;
 /// Bytes of messages that are taken from the queue at once.
 const TAKE: usize = 128 * 1024;
+/// Bytes that are read before others are let run.
+const TURN_BYTES: usize = 256 * 1024;
+/// Places for deliveries and acknowledgements that an idle connection keeps.
+const KEPT_PLACES: usize = 64;
 /// How long a client has for reading our last words.
 const GOODBYE: Duration = Duration::from_secs(2);

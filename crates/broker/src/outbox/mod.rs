@@ -8,12 +8,13 @@ mod when_full;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use tenbin_balancer::{Availability, MemberLoad};
 use tenbin_session::Delivery;
 
 pub(crate) use budget::Budget;
-pub(crate) use queue::Queue;
+pub(crate) use queue::{Queue, Reader};
 pub use when_full::WhenFull;
 
 use crate::metrics::Metrics;
@@ -74,7 +75,12 @@ pub(crate) enum Pressure {
 struct State {
     queue: Queue,
     attached: bool,
+    /// The session is over: nobody will ever read.
+    closed: bool,
+    /// The receiver's socket takes no more; it is woken by the socket.
     socket_blocked: bool,
+    /// The receiver has no send quota left; it is woken by an acknowledgement.
+    quota_blocked: bool,
     control: Option<Control>,
     waker: Option<Waker>,
 }
@@ -94,35 +100,34 @@ impl Outbox {
     ///
     /// What a share group meant for this member and it cannot take goes to `returned`, for another member: all of
     /// it if the client is not connected, QoS 1 and 2 if the queue is full.
-    pub(crate) fn push(&self, deliveries: &mut Vec<Delivery>, returned: &mut Vec<Delivery>) -> Pressure {
-        let mut state = self.state();
+    pub(crate) fn push(&self, deliveries: &mut Vec<Delivery>, returned: &mut Vec<Delivery>, now: Instant) -> Pressure {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let reader = if state.attached { Reader::Present } else { Reader::Absent };
         let mut dropped_full = 0;
         let mut dropped_offline = 0;
-        let returned_before = returned.len();
         for delivery in deliveries.drain(..) {
             let acknowledged = delivery.qos.is_acknowledged();
             if !state.attached && delivery.share.is_some() {
                 returned.push(delivery);
-            } else if !state.attached && !acknowledged {
+            } else if state.closed || (!state.attached && !acknowledged) {
                 dropped_offline += 1;
             } else if acknowledged
                 && delivery.share.is_some()
-                && !state.queue.fits(&delivery, &self.limits, &self.budget)
+                && !state.queue.fits(&delivery, reader, &self.limits, &self.budget, now)
             {
                 returned.push(delivery);
             } else {
-                dropped_full += state.queue.push(delivery, &self.limits, &self.budget);
+                dropped_full += state.queue.push(delivery, reader, &self.limits, &self.budget, now);
             }
         }
-        let overflowed = dropped_full > 0 || returned.len() > returned_before;
-        if overflowed && state.attached {
+        if state.attached && state.queue.is_nearly_full(&self.limits) {
             self.load.set_availability(Availability::Full);
         }
-        // One whose socket takes no more is woken by the socket.
-        let wakes = !state.queue.is_empty() && !state.socket_blocked;
-        let waker = if wakes { state.waker.take() } else { None };
+        let can_go = state.queue.has_unacknowledged() || (!state.queue.is_empty() && !state.quota_blocked);
+        let waker = if can_go && !state.socket_blocked { state.waker.take() } else { None };
         let lags = state.attached && !state.socket_blocked && state.queue.len() > self.limits.messages / 4;
-        drop(state);
+        drop(guard);
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -149,16 +154,17 @@ impl Outbox {
         if let Some(control) = state.control.take() {
             return Poll::Ready(Taken::Control(control));
         }
+        state.quota_blocked = quota == 0;
         state.queue.take(quota, bytes, into, &self.budget);
+        if self.load.availability() == Availability::Full && state.queue.has_room(&self.limits) {
+            self.load.set_availability(Availability::Ready);
+        }
         if into.is_empty() {
             match &mut state.waker {
                 Some(waker) => waker.clone_from(context.waker()),
                 waker => *waker = Some(context.waker().clone()),
             }
             return Poll::Pending;
-        }
-        if self.load.availability() == Availability::Full && state.queue.has_room(&self.limits) {
-            self.load.set_availability(Availability::Ready);
         }
         Poll::Ready(Taken::Deliveries)
     }
@@ -186,8 +192,10 @@ impl Outbox {
         let mut state = self.state();
         state.attached = true;
         state.socket_blocked = false;
+        state.quota_blocked = false;
         state.control = None;
-        self.load.set_availability(Availability::Ready);
+        let is_full = state.queue.is_nearly_full(&self.limits);
+        self.load.set_availability(if is_full { Availability::Full } else { Availability::Ready });
     }
 
     /// Whether the client takes a packet of so many bytes.
@@ -211,9 +219,16 @@ impl Outbox {
         shared
     }
 
-    /// Forgets everything that waits: the session is over.
+    /// Forgets everything that waits: the session begins anew.
     pub(crate) fn clear(&self) {
-        self.state().queue.clear(&self.budget);
+        let dropped = self.state().queue.clear(&self.budget);
+        self.metrics.dropped_offline.add(dropped);
+    }
+
+    /// The session is over: what waits is dropped, and so is what still comes from publishers that chose it before.
+    pub(crate) fn close(&self) {
+        self.state().closed = true;
+        self.clear();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -50,8 +50,8 @@ fn a_batch_wakes_a_waiting_receiver_once() {
     let mut context = Context::from_waker(&waker);
     let mut taken = Vec::new();
     assert!(outbox.poll_take(&mut context, 9, usize::MAX, &mut taken).is_pending());
-    outbox.push(&mut (0..10).map(|n| delivery(QoS::AtMostOnce, n)).collect(), &mut Vec::new());
-    outbox.push(&mut (10..20).map(|n| delivery(QoS::AtMostOnce, n)).collect(), &mut Vec::new());
+    outbox.push(&mut (0..10).map(|n| delivery(QoS::AtMostOnce, n)).collect(), &mut Vec::new(), Instant::now());
+    outbox.push(&mut (10..20).map(|n| delivery(QoS::AtMostOnce, n)).collect(), &mut Vec::new(), Instant::now());
     assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "the second batch finds it awake");
     assert!(outbox.poll_take(&mut context, 9, usize::MAX, &mut taken).is_ready());
     assert_eq!(taken.iter().map(mark).collect::<Vec<_>>(), (0..20).collect::<Vec<_>>());
@@ -66,7 +66,7 @@ fn a_receiver_whose_socket_is_blocked_is_not_woken_but_for_control() {
     let mut taken = Vec::new();
     outbox.set_socket_blocked(true);
     assert!(outbox.poll_take(&mut Context::from_waker(&waker), 9, 0, &mut taken).is_pending());
-    outbox.push(&mut vec![delivery(QoS::AtMostOnce, 1)], &mut Vec::new());
+    outbox.push(&mut vec![delivery(QoS::AtMostOnce, 1)], &mut Vec::new(), Instant::now());
     assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
     outbox.control(Control::TakenOver);
     assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
@@ -76,9 +76,9 @@ fn a_receiver_whose_socket_is_blocked_is_not_woken_but_for_control() {
 fn mqtt_4_9_0_3_without_quota_qos_0_goes_on_and_the_rest_keeps_its_order() {
     let outbox = outbox(100, WhenFull::DropOldest);
     let qos = [QoS::AtLeastOnce, QoS::AtMostOnce, QoS::ExactlyOnce, QoS::AtMostOnce];
-    outbox.push(&mut (0..4).map(|n| delivery(qos[n as usize], n)).collect(), &mut Vec::new());
+    outbox.push(&mut (0..4).map(|n| delivery(qos[n as usize], n)).collect(), &mut Vec::new(), Instant::now());
     assert_eq!(take(&outbox, 0), [1, 3]);
-    outbox.push(&mut vec![delivery(QoS::AtMostOnce, 4)], &mut Vec::new());
+    outbox.push(&mut vec![delivery(QoS::AtMostOnce, 4)], &mut Vec::new(), Instant::now());
     assert_eq!(take(&outbox, 1), [0, 4]);
     assert_eq!(take(&outbox, 9), [2]);
 }
@@ -88,7 +88,7 @@ fn a_full_queue_drops_as_it_says_and_never_qos_1_for_qos_0() {
     let full = |when_full| {
         let outbox = outbox(3, when_full);
         let qos = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::AtMostOnce, QoS::AtMostOnce, QoS::AtLeastOnce];
-        outbox.push(&mut (0..5).map(|n| delivery(qos[n as usize], n)).collect(), &mut Vec::new());
+        outbox.push(&mut (0..5).map(|n| delivery(qos[n as usize], n)).collect(), &mut Vec::new(), Instant::now());
         assert_eq!(outbox.load.availability(), Availability::Full);
         assert_eq!(outbox.metrics.dropped_queue_full.get(), 2);
         let taken = take(&outbox, 9);
@@ -103,9 +103,9 @@ fn a_full_queue_drops_as_it_says_and_never_qos_1_for_qos_0() {
 fn nothing_at_qos_0_waits_for_a_client_that_is_not_there() {
     let outbox = outbox(100, WhenFull::DropOldest);
     let both = || vec![delivery(QoS::AtMostOnce, 0), delivery(QoS::AtLeastOnce, 1)];
-    outbox.push(&mut both(), &mut Vec::new());
+    outbox.push(&mut both(), &mut Vec::new(), Instant::now());
     outbox.detach();
-    outbox.push(&mut both(), &mut Vec::new());
+    outbox.push(&mut both(), &mut Vec::new(), Instant::now());
     assert_eq!(outbox.metrics.dropped_offline.get(), 2);
     assert_eq!(outbox.load.availability(), Availability::Offline);
     outbox.attach(u32::MAX);
@@ -129,7 +129,7 @@ proptest! {
                     next += 1;
                     (if next % 3 == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce }, next)
                 }).collect::<Vec<_>>();
-                outbox.push(&mut batch.iter().map(|&(qos, mark)| delivery(qos, mark)).collect(), &mut Vec::new());
+                outbox.push(&mut batch.iter().map(|&(qos, mark)| delivery(qos, mark)).collect(), &mut Vec::new(), Instant::now());
                 model.extend(batch.into_iter().take(bound.saturating_sub(model.len())));
             } else {
                 let mut quota_left = quota;

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 use tenbin_session::Delivery;
@@ -27,7 +28,7 @@ struct Batch {
 }
 
 impl Fanout {
-    pub(super) fn add(&mut self, outbox: &Arc<Outbox>, delivery: Delivery) {
+    pub(super) fn add(&mut self, outbox: &Arc<Outbox>, delivery: Delivery, now: Instant) {
         let position = *self.positions.entry(Arc::as_ptr(outbox).addr()).or_insert(self.used);
         if position == self.used {
             match self.batches.get_mut(position) {
@@ -39,18 +40,19 @@ impl Fanout {
         self.batches[position].deliveries.push(delivery);
         self.waiting += 1;
         if self.waiting >= BATCH_MAX {
-            self.flush();
+            self.flush(now);
         }
     }
 
     /// Hands everything over.
-    pub(super) fn flush(&mut self) {
+    pub(super) fn flush(&mut self, now: Instant) {
         for batch in &mut self.batches[..self.used] {
             if let Some(outbox) = batch.outbox.take() {
-                self.pressure |= outbox.push(&mut batch.deliveries, &mut self.returned) == Pressure::Lags;
+                self.pressure |= outbox.push(&mut batch.deliveries, &mut self.returned, now) == Pressure::Lags;
             }
         }
         self.batches.truncate(KEPT);
+        self.batches.iter_mut().for_each(|batch| batch.deliveries.shrink_to(KEPT_DELIVERIES));
         self.used = 0;
         self.positions.clear();
         self.waiting = 0;
@@ -71,5 +73,6 @@ impl Fanout {
 
 /// Deliveries that are held back at most.
 const BATCH_MAX: usize = 2048;
-/// Batches whose memory is kept.
+/// Batches, and places for deliveries in each, whose memory is kept.
 const KEPT: usize = 64;
+const KEPT_DELIVERIES: usize = 64;

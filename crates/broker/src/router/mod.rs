@@ -97,7 +97,7 @@ impl Router {
     pub(crate) fn connected<'a>(&self, filters: impl Iterator<Item = &'a TopicFilter>, now: Instant, rng: &mut Rng) {
         for shared in filters.filter_map(TopicFilter::shared) {
             if let Some(group) = self.index.group(&shared) {
-                group.dispatch_waiting(self.clock.nanos(now), rng);
+                group.dispatch_waiting(self.clock.moment(now), rng);
             }
         }
     }
@@ -105,7 +105,7 @@ impl Router {
     /// Gives messages that a member of a share group did not finish, or could not take, to others; while nobody is
     /// connected they wait with the group. Those of a group that has ended are dropped and counted.
     pub(crate) fn redispatch(&self, deliveries: Vec<Delivery>, now: Instant, rng: &mut Rng) {
-        let now = self.clock.nanos(now);
+        let now = self.clock.moment(now);
         for delivery in deliveries {
             let group = delivery.share.and_then(|number| self.index.group_by_number(number));
             match group {

@@ -6,8 +6,9 @@ use tenbin_codec::{QoS, ShareName};
 use tenbin_session::Delivery;
 
 use super::matches::Terms;
+use crate::clock::Moment;
 use crate::metrics::Metrics;
-use crate::outbox::{Budget, Outbox, OutboxLimits, Queue};
+use crate::outbox::{Budget, Outbox, OutboxLimits, Queue, Reader};
 
 /// The sessions that share one subscription, named by share name and filter (MQTT 5.0 §4.8.2).
 ///
@@ -78,19 +79,20 @@ impl SharedGroup {
     }
 
     /// Keeps a message until a member is connected. QoS 0 does not wait.
-    pub(super) fn wait(&self, delivery: Delivery, now: Nanos, rng: &mut Rng) {
+    pub(super) fn wait(&self, delivery: Delivery, now: Moment, rng: &mut Rng) {
         if !delivery.qos.is_acknowledged() {
             self.queues.metrics.dropped_offline.add(1);
             return;
         }
-        let dropped = self.waiting().push(delivery.detach(), &self.queues.limits, &self.queues.budget);
+        let GroupQueues { limits, budget, .. } = &*self.queues;
+        let dropped = self.waiting().push(delivery, Reader::Absent, limits, budget, now.at);
         self.queues.metrics.dropped_queue_full.add(dropped);
         // Whoever connected since the choice may have looked before the message was here.
         self.dispatch_waiting(now, rng);
     }
 
     /// Gives what waits to the members that are connected. To be called when one has connected or joined.
-    pub(super) fn dispatch_waiting(&self, now: Nanos, rng: &mut Rng) {
+    pub(super) fn dispatch_waiting(&self, now: Moment, rng: &mut Rng) {
         // The lock keeps two dispatchers from mixing up the order; outboxes are the only locks taken under it.
         let mut waiting = self.waiting();
         let mut next = Vec::new();
@@ -106,18 +108,18 @@ impl SharedGroup {
 
     /// Gives one message, taken back from a member or from the queue, to a connected member. `Err` where there is
     /// none. When all queues are full it is dropped and counted.
-    pub(super) fn place(&self, mut delivery: Delivery, now: Nanos, rng: &mut Rng) -> Result<(), Delivery> {
+    pub(super) fn place(&self, mut delivery: Delivery, now: Moment, rng: &mut Rng) -> Result<(), Delivery> {
         let members = self.members.members();
         let mut returned = Vec::new();
         // One that has just left or filled up is not chosen again while another is there.
         for _ in 0..=members.len() {
             let packet_bytes = delivery.template.len() + PACKET_OVERHEAD;
-            let GroupMember { outbox, terms } = match Self::choose(&members, packet_bytes, now, rng) {
+            let GroupMember { outbox, terms } = match Self::choose(&members, packet_bytes, now.nanos, rng) {
                 Choice::Member(member) => member,
                 Choice::NobodyConnected | Choice::NoMember => return Err(delivery),
             };
             let mut batch = vec![readdressed(delivery, terms)];
-            outbox.push(&mut batch, &mut returned);
+            outbox.push(&mut batch, &mut returned, now.at);
             match returned.pop() {
                 Some(back) => delivery = back,
                 None => return Ok(()),
@@ -134,7 +136,8 @@ impl SharedGroup {
 
 impl Drop for SharedGroup {
     fn drop(&mut self) {
-        self.waiting().clear(&self.queues.budget);
+        let dropped = self.waiting().clear(&self.queues.budget);
+        self.queues.metrics.dropped_offline.add(dropped);
     }
 }
 
