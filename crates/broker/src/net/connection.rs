@@ -1,5 +1,6 @@
 //! The task that owns one Network Connection: reads, decodes, applies, and writes what waits for its client.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -55,7 +56,6 @@ pub(super) struct ConnectionTask<'a, S> {
     pub(super) session_expiry: SessionExpiry,
     pub(super) transport: Transport<S>,
     decoder: Decoder,
-    deliveries: Vec<Delivery>,
     timer: Option<Pin<Box<Sleep>>>,
     socket_blocked: bool,
     /// Bytes read since others were last let run.
@@ -66,7 +66,8 @@ pub(super) struct ConnectionTask<'a, S> {
 #[derive(Debug, Default)]
 struct Ready {
     read: Option<std::io::Result<usize>>,
-    taken: Option<Taken>,
+    control: Option<Control>,
+    sent: bool,
     timer: bool,
 }
 
@@ -81,7 +82,6 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             session_expiry,
             transport,
             decoder,
-            deliveries: Vec::new(),
             timer: connection.poll_timeout().map(|at| Box::pin(tokio::time::sleep_until(at.into()))),
             socket_blocked: false,
             read_in_turn: 0,
@@ -104,11 +104,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
                 Err(error) => return End::Closed(error),
             };
             let now = Instant::now();
-            match ready.taken {
+            match ready.control {
                 // One that asked and lost against a newer one may tell us after that one is us.
-                Some(Taken::Control(Control::TakenOver)) if !self.lease.is_superseded() => {}
-                Some(Taken::Control(control)) => return End::Control(control),
-                Some(Taken::Deliveries) => self.send_deliveries(now),
+                Some(Control::TakenOver) if !self.lease.is_superseded() => {}
+                Some(control) => return End::Control(control),
                 None => {}
             }
             match ready.read {
@@ -151,10 +150,17 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         // A socket that takes no more leaves the rest in the queue, where it is bounded and others see it.
         let room = OUT_FULL.saturating_sub(waiting);
         self.tell_socket_blocked(room == 0);
-        let outbox = &self.lease.client.outbox;
-        if let Poll::Ready(taken) = outbox.poll_take(context, quota, room.min(TAKE), &mut self.deliveries) {
-            ready.taken = Some(taken);
-        }
+        DELIVERIES.with_borrow_mut(|deliveries| {
+            let outbox = &self.lease.client.outbox;
+            match outbox.poll_take(context, quota, room.min(TAKE), deliveries) {
+                Poll::Ready(Taken::Control(control)) => ready.control = Some(control),
+                Poll::Ready(Taken::Deliveries) => {
+                    self.send(deliveries, Instant::now());
+                    ready.sent = true;
+                }
+                Poll::Pending => {}
+            }
+        });
         // A client that does not read our answers is not read from either.
         if waiting < OUT_FULL
             && let Poll::Ready(read) = self.transport.poll_read(context)
@@ -164,12 +170,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         if let Some(timer) = &mut self.timer {
             ready.timer = timer.as_mut().poll(context).is_ready();
         }
-        if ready.taken.is_some() || ready.read.is_some() || ready.timer {
+        if ready.control.is_some() || ready.sent || ready.read.is_some() || ready.timer {
             return Poll::Ready(Ok(ready));
         }
         self.transport.idle();
-        self.deliveries.shrink_to(KEPT_PLACES);
-        self.acks.shrink_to(KEPT_PLACES);
+        self.acks.shrink_to(KEPT_ACKS);
         Poll::Pending
     }
 
@@ -204,10 +209,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         result
     }
 
-    fn send_deliveries(&mut self, now: Instant) {
+    fn send(&mut self, deliveries: &mut Vec<Delivery>, now: Instant) {
         let (mut sent, mut expired, mut too_large) = (0, 0, 0);
         let mut blocked = Vec::new();
-        for delivery in self.deliveries.drain(..) {
+        for delivery in deliveries.drain(..) {
             match self.connection.send(delivery, now, &mut self.transport.out) {
                 Sent::Written(_) => sent += 1,
                 Sent::Expired => expired += 1,
@@ -277,13 +282,18 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
     }
 }
 
+thread_local! {
+    /// What was taken from a queue and is being written: one a thread, since it is written before anything else.
+    static DELIVERIES: RefCell<Vec<Delivery>> = RefCell::default();
+}
+
 /// Unwritten bytes at which no more messages are taken and the client is not read from.
 const OUT_FULL: usize = 256 * 1024;
 /// Bytes of messages that are taken from the queue at once.
 const TAKE: usize = 128 * 1024;
 /// Bytes that are read before others are let run.
 const TURN_BYTES: usize = 256 * 1024;
-/// Places for deliveries and acknowledgements that an idle connection keeps.
-const KEPT_PLACES: usize = 64;
+/// Places for acknowledgements that an idle connection keeps.
+const KEPT_ACKS: usize = 512;
 /// How long a client has for reading our last words.
 const GOODBYE: Duration = Duration::from_secs(2);

@@ -263,8 +263,8 @@ impl Lane {
 }
 
 /// A queue with more than this lags.
-const DETACH_FROM_BYTES: usize = 64 * 1024;
+const DETACH_FROM_BYTES: usize = 256 * 1024;
 /// What a connected client's queue may hold whatever the budget says.
 const FLOOR_BYTES: usize = 64 * 1024;
 /// Places for messages that an empty queue keeps.
-const KEPT_CAPACITY: usize = 1024;
+const KEPT_CAPACITY: usize = 256;

@@ -52,7 +52,6 @@ impl Fanout {
             }
         }
         self.batches.truncate(KEPT);
-        self.batches.iter_mut().for_each(|batch| batch.deliveries.shrink_to(KEPT_DELIVERIES));
         self.used = 0;
         self.positions.clear();
         self.waiting = 0;
@@ -73,6 +72,5 @@ impl Fanout {
 
 /// Deliveries that are held back at most.
 const BATCH_MAX: usize = 2048;
-/// Batches, and places for deliveries in each, whose memory is kept.
+/// Batches whose memory is kept.
 const KEPT: usize = 64;
-const KEPT_DELIVERIES: usize = 64;

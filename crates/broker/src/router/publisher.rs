@@ -16,13 +16,15 @@ use super::matches::{MatchSet, Terms};
 use super::shared::{Choice, GroupMember, PACKET_OVERHEAD, SharedGroup};
 use crate::clock::Moment;
 
-/// One publisher's way into the router: what it remembers and collects between two flushes.
+/// One publisher's way into the router, and what it remembers of it.
+///
+/// Between [`Publisher::publish`] and [`Publisher::flush`] the caller must not wait: what is collected belongs to
+/// the thread.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     /// Of the session that publishes; 0 = the broker itself.
     number: u64,
     routes: RouteCache,
-    fanout: Fanout,
     rng: Rng,
 }
 
@@ -31,7 +33,6 @@ impl Publisher {
         Self {
             number,
             routes: RouteCache::default(),
-            fanout: Fanout::default(),
             // The hasher's keys are random, and differ from call to call.
             rng: Rng::new(RandomState::new().hash_one(number)),
         }
@@ -53,8 +54,11 @@ impl Publisher {
         if !matches.targets.is_empty() || !matches.groups.is_empty() {
             let template = BLOCK.with_borrow_mut(|block| publication.template(block));
             let message = Message { publication, template, now: router.clock.moment(now) };
-            delivered = self.deliver(&matches, &message);
-            delivered |= self.deliver_to_groups(router, &matches, &message);
+            delivered = FANOUT.with_borrow_mut(|fanout| {
+                let to_targets = self.deliver(&matches, &message, fanout);
+                let to_groups = self.deliver_to_groups(router, &matches, &message, fanout);
+                to_targets | to_groups
+            });
         }
         if delivered || publication.retain { ReasonCode::Success } else { ReasonCode::NoMatchingSubscribers }
     }
@@ -62,30 +66,38 @@ impl Publisher {
     /// Hands the collected messages to their receivers, each of whom is woken once. Tells whether a receiver
     /// wants processor time.
     pub(crate) fn flush(&mut self, router: &Router, now: Instant) -> bool {
-        self.fanout.flush(now);
-        let returned = self.fanout.take_returned();
+        let (returned, pressure) = FANOUT.with_borrow_mut(|fanout| {
+            fanout.flush(now);
+            (fanout.take_returned(), fanout.take_pressure())
+        });
         if !returned.is_empty() {
             router.redispatch(returned, now, &mut self.rng);
         }
-        self.fanout.take_pressure()
+        pressure
     }
 
-    fn deliver(&mut self, matches: &MatchSet, message: &Message<'_>) -> bool {
+    fn deliver(&self, matches: &MatchSet, message: &Message<'_>, fanout: &mut Fanout) -> bool {
         let mut delivered = false;
         for target in &matches.targets {
             if let Some(terms) = target.terms_for(self.number) {
-                self.fanout.add(&target.outbox, message.delivery(terms, None), message.now.at);
+                fanout.add(&target.outbox, message.delivery(terms, None), message.now.at);
                 delivered = true;
             }
         }
         delivered
     }
 
-    fn deliver_to_groups(&mut self, router: &Router, matches: &MatchSet, message: &Message<'_>) -> bool {
+    fn deliver_to_groups(
+        &mut self,
+        router: &Router,
+        matches: &MatchSet,
+        message: &Message<'_>,
+        fanout: &mut Fanout,
+    ) -> bool {
         let mut delivered = false;
         let mut ended = false;
         for group in &matches.groups {
-            match self.deliver_to_group(group, message) {
+            match self.deliver_to_group(group, message, fanout) {
                 true => delivered = true,
                 false => ended = true,
             }
@@ -94,7 +106,7 @@ impl Publisher {
             // A group that ended since the match was made may have been founded anew.
             for group in &router.matches(&message.publication.topic).groups {
                 if !matches.groups.iter().any(|known| Arc::ptr_eq(known, group)) {
-                    delivered |= self.deliver_to_group(group, message);
+                    delivered |= self.deliver_to_group(group, message, fanout);
                 }
             }
         }
@@ -102,12 +114,12 @@ impl Publisher {
     }
 
     /// `false`: the group has no member any more.
-    fn deliver_to_group(&mut self, group: &SharedGroup, message: &Message<'_>) -> bool {
+    fn deliver_to_group(&mut self, group: &SharedGroup, message: &Message<'_>, fanout: &mut Fanout) -> bool {
         let members = group.members.members();
         let packet_bytes = message.template.len() + PACKET_OVERHEAD;
         match SharedGroup::choose(&members, packet_bytes, message.now.nanos, &mut self.rng) {
             Choice::Member(GroupMember { outbox, terms }) => {
-                self.fanout.add(outbox, message.delivery(terms, Some(group.number())), message.now.at);
+                fanout.add(outbox, message.delivery(terms, Some(group.number())), message.now.at);
                 true
             }
             Choice::NobodyConnected => {
@@ -143,8 +155,10 @@ impl Message<'_> {
 }
 
 thread_local! {
-    /// Memory that templates are carved out of: one block a thread, not one a connection, most of which are idle.
+    /// Memory that templates are carved out of, and that collects a batch: one a thread, not one a connection, most
+    /// of which are idle. A batch is published and flushed without a wait point between.
     static BLOCK: RefCell<BytesMut> = RefCell::default();
+    static FANOUT: RefCell<Fanout> = RefCell::default();
 }
 
 /// Matches of the topics that a connection published to lately, good while no subscription changes.
