@@ -31,7 +31,7 @@ impl Delivery {
 
     /// Bytes of memory it stands for in a queue.
     pub fn queued_bytes(&self) -> usize {
-        self.template.len() + size_of::<Self>()
+        self.template.len() + size_of_val(self.identifiers()) + size_of::<Self>()
     }
 
     /// A copy that keeps no read buffer alive.
