@@ -36,12 +36,15 @@ pub(crate) fn begin(shared: &Shared, lease: &mut Lease, clean_start: bool, now: 
     lease.state.established = true;
     lease.state.expires_at = None;
     lease.client.load.connected(shared.clock.nanos(now));
+    shared.metrics.client_connected();
     session_present
 }
 
 /// A connection ended: the session waits for the next one or ends with it.
 pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: Instant) {
     lease.client.outbox.detach();
+    lease.state.retained_pages.connection_ended();
+    shared.metrics.clients_connected.subtract(1);
     let ends_now = end.expiry == SessionExpiry::AtDisconnect;
     if let Some(will) = end.will {
         let delay = Duration::from_secs(u64::from(will.delay_interval.unwrap_or(0)));
@@ -66,13 +69,13 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
 pub(crate) fn expire(shared: &Shared, mut lease: Lease, now: Instant) {
     lease.state.scheduled = None;
     let expired = lease.state.expires_at.is_some_and(|at| at <= now);
-    if expired || lease.state.will.as_ref().is_some_and(|pending| pending.due <= now) {
-        if let Some(pending) = lease.state.will.take() {
-            publish_will(shared, lease.client.number, pending.will, now);
-        }
+    let is_due = expired || lease.state.will.as_ref().is_some_and(|pending| pending.due <= now);
+    if let Some(pending) = lease.state.will.take_if(|_| is_due) {
+        publish_will(shared, lease.client.number, pending.will, now);
     }
     if expired {
         tracing::debug!(client = %lease.client.id, "session expired"); // [MQTT-4.1.0-2]
+        shared.metrics.clients_expired.add(1);
         finish(shared, lease);
     } else {
         schedule(shared, &mut lease, now);
@@ -88,10 +91,13 @@ fn finish(shared: &Shared, mut lease: Lease) {
 
 /// Forgets subscriptions, messages under way and waiting ones.
 fn wipe(shared: &Shared, lease: &mut Lease) {
-    for (filter, _) in std::mem::take(&mut lease.state.subscriptions) {
+    let subscriptions = std::mem::take(&mut lease.state.subscriptions);
+    shared.metrics.subscriptions.subtract(subscriptions.len() as u64);
+    for (filter, _) in subscriptions {
         shared.router.unsubscribe(&filter, lease.client.number);
     }
     lease.state.session = Session::new();
+    lease.state.retained_pages.clear();
     lease.client.outbox.clear();
 }
 

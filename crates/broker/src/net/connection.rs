@@ -12,11 +12,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
 
 use super::handshake::{self, Accepted};
+use super::throttle::{Throttle, Throttled};
 use super::transport::Transport;
 use crate::lifecycle::{self, ConnectionEnd};
 use crate::outbox::{Control, Taken};
 use crate::registry::Lease;
-use crate::router::Publisher;
+use crate::router::{Paged, Publisher};
 use crate::shared::Shared;
 
 /// Serves one connection from its first byte to its last.
@@ -54,17 +55,24 @@ pub(super) struct ConnectionTask<'a, S> {
     pub(super) will: Option<Will>,
     pub(super) session_expiry: SessionExpiry,
     pub(super) transport: Transport<S>,
+    pub(super) throttle: Throttle,
     decoder: Decoder,
     deliveries: Vec<Delivery>,
     timer: Option<Pin<Box<Sleep>>>,
     socket_blocked: bool,
+    /// Packets sent that the counters know of.
+    counted_sent: u64,
 }
 
 /// What is ready at once; more than one may be, and none may keep the others waiting.
 #[derive(Debug, Default)]
 struct Ready {
     read: Option<std::io::Result<usize>>,
+    /// Input that was held back may be decoded.
+    resumed: bool,
     taken: Option<Taken>,
+    /// More retained messages are to be looked for.
+    more_retained: bool,
     timer: bool,
 }
 
@@ -82,6 +90,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             deliveries: Vec::new(),
             timer: connection.poll_timeout().map(|at| Box::pin(tokio::time::sleep_until(at.into()))),
             socket_blocked: false,
+            throttle: Throttle::new(shared.config.publish_rate(), Instant::now()),
+            counted_sent: 0,
             lease,
             connection,
         }
@@ -106,18 +116,23 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
                 Some(Taken::Deliveries) => self.send_deliveries(now),
                 None => {}
             }
-            match ready.read {
+            let has_input = match ready.read {
                 Some(Ok(0)) => return End::Closed(std::io::ErrorKind::UnexpectedEof.into()),
-                Some(Ok(_)) => {
-                    match self.handle_input(now) {
-                        // A receiver lags for want of processor time: let it run.
-                        Ok(pressure) if pressure => tokio::task::yield_now().await,
-                        Ok(_) => {}
-                        Err(end) => return end,
-                    }
-                }
+                Some(Ok(_)) => true,
                 Some(Err(error)) => return End::Closed(error),
-                None => {}
+                None => ready.resumed,
+            };
+            // A receiver lags for want of processor time, or others wait behind a search: let them run.
+            let mut yields = ready.more_retained;
+            if has_input {
+                match self.handle_input(now) {
+                    Ok(pressure) => yields |= pressure,
+                    Err(end) => return end,
+                }
+            }
+            self.count_traffic();
+            if yields {
+                tokio::task::yield_now().await;
             }
             if ready.timer
                 && let Err(violation) = self.connection.handle_timeout(now, &mut self.transport.out)
@@ -145,20 +160,42 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         if let Poll::Ready(taken) = outbox.poll_take(context, quota, room.min(TAKE), &mut self.deliveries) {
             ready.taken = Some(taken);
         }
+        ready.more_retained = room > 0 && self.take_retained(quota, room.min(TAKE));
+        if ready.taken.is_none() && !self.deliveries.is_empty() {
+            ready.taken = Some(Taken::Deliveries);
+        }
         // A client that does not read our answers is not read from either.
-        if waiting < OUT_FULL
-            && let Poll::Ready(read) = self.transport.poll_read(context)
-        {
-            ready.read = Some(read);
+        if waiting < OUT_FULL {
+            match self.throttle.poll(context) {
+                Throttled::No => {
+                    if let Poll::Ready(read) = self.transport.poll_read(context) {
+                        ready.read = Some(read);
+                    }
+                }
+                Throttled::Resumed => ready.resumed = true,
+                Throttled::Yes => {}
+            }
         }
         if let Some(timer) = &mut self.timer {
             ready.timer = timer.as_mut().poll(context).is_ready();
         }
-        if ready.taken.is_some() || ready.read.is_some() || ready.timer {
+        let Ready { read, resumed, taken, more_retained, timer } = &ready;
+        if read.is_some() || *resumed || taken.is_some() || *more_retained || *timer {
             return Poll::Ready(Ok(ready));
         }
         self.transport.idle();
         Poll::Pending
+    }
+
+    /// Takes a page of the retained messages that SUBSCRIBEs have asked for. Whether there is more to look for.
+    fn take_retained(&mut self, quota: usize, bytes: usize) -> bool {
+        let pages = &mut self.lease.state.retained_pages;
+        if pages.is_empty() {
+            return false;
+        }
+        let taken = self.deliveries.iter().filter(|delivery| delivery.qos.is_acknowledged()).count();
+        let quota = quota.saturating_sub(taken);
+        pages.take(&self.shared.router, quota, bytes, Instant::now(), &mut self.deliveries) == Paged::More
     }
 
     /// Decodes and applies all whole packets that have come, as one batch. Whether a receiver lags.
@@ -173,10 +210,16 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
     }
 
     fn apply_input(&mut self, now: Instant) -> Result<(), End> {
-        let mut received = 0;
+        let (mut received, mut packets) = (0, 0);
         let result = loop {
+            if self.throttle.is_paused() {
+                break Ok(());
+            }
             let packet = match self.decoder.decode(&mut self.transport.input) {
-                Ok(Decoded::Packet(packet)) => packet,
+                Ok(Decoded::Packet(packet)) => {
+                    packets += 1;
+                    packet
+                }
                 Ok(Decoded::NeedMore(_)) => break Ok(()),
                 Err(error) => break Err(End::Violation(error.into())),
             };
@@ -189,6 +232,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             }
         };
         self.shared.metrics.messages_received.add(received);
+        self.shared.metrics.packets_received.add(packets);
         result
     }
 
@@ -212,6 +256,16 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         metrics.dropped_too_large.add(too_large);
     }
 
+    fn count_traffic(&mut self) {
+        let metrics = &self.shared.metrics;
+        let (received, sent) = self.transport.take_traffic();
+        metrics.bytes_received.add(received);
+        metrics.bytes_sent.add(sent);
+        let packets = self.connection.packets_sent();
+        metrics.packets_sent.add(packets - self.counted_sent);
+        self.counted_sent = packets;
+    }
+
     fn rearm(&mut self) {
         if let (Some(timer), Some(at)) = (&mut self.timer, self.connection.poll_timeout()) {
             timer.as_mut().reset(at.into());
@@ -227,6 +281,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
 
     /// Gives the session back first, so that nobody waits for this client's socket, then says goodbye.
     async fn finish(mut self, end: End, peer: SocketAddr) {
+        self.count_traffic();
         let client = self.lease.client.id.clone();
         let normal = matches!(end, End::Disconnect(ReasonCode::Success));
         let reason = match &end {

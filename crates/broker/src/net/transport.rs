@@ -17,11 +17,22 @@ pub(super) struct Transport<S> {
     /// Bytes that the next read has room for: grows while reads fill it, shrinks with small ones.
     chunk: usize,
     small_reads: u8,
+    /// Bytes since the last [`Transport::take_traffic`].
+    read_bytes: u64,
+    written_bytes: u64,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
     pub(super) fn new(stream: S) -> Self {
-        Self { stream, input: BytesMut::new(), out: WriteBuffer::new(), chunk: CHUNK_FIRST, small_reads: 0 }
+        Self {
+            stream,
+            input: BytesMut::new(),
+            out: WriteBuffer::new(),
+            chunk: CHUNK_FIRST,
+            small_reads: 0,
+            read_bytes: 0,
+            written_bytes: 0,
+        }
     }
 
     /// Writes what waits, many packets a system call. `Ready` when all is written.
@@ -34,6 +45,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
+            self.written_bytes += written as u64;
         }
         Poll::Ready(Ok(()))
     }
@@ -45,10 +57,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         match pin!(self.stream.read_buf(&mut self.input)).poll(context) {
             Poll::Ready(Ok(read)) => {
                 self.adapt(read, room);
+                self.read_bytes += read as u64;
                 Poll::Ready(Ok(read))
             }
             other => other,
         }
+    }
+
+    /// Bytes read and written since it was asked last.
+    pub(super) fn take_traffic(&mut self) -> (u64, u64) {
+        (std::mem::take(&mut self.read_bytes), std::mem::take(&mut self.written_bytes))
     }
 
     /// Nothing is going on: gives back memory that only a burst needed.

@@ -88,6 +88,7 @@ impl Outbox {
     /// a publisher that gives some is the better one.
     pub(crate) fn push(&self, deliveries: &mut Vec<Delivery>) -> Pressure {
         let mut state = self.state();
+        let before = state.queue.len();
         let mut dropped_full = 0;
         let mut dropped_offline = 0;
         for delivery in deliveries.drain(..) {
@@ -97,6 +98,7 @@ impl Outbox {
             }
             dropped_full += state.queue.push(delivery, &self.limits, &self.budget);
         }
+        self.budget.count_messages(before, state.queue.len());
         if dropped_full > 0 && state.attached {
             self.load.set_availability(Availability::Full);
         }
@@ -131,7 +133,9 @@ impl Outbox {
         if let Some(control) = state.control.take() {
             return Poll::Ready(Taken::Control(control));
         }
+        let before = state.queue.len();
         state.queue.take(quota, bytes, into, &self.budget);
+        self.budget.count_messages(before, state.queue.len());
         if into.is_empty() {
             match &mut state.waker {
                 Some(waker) => waker.clone_from(context.waker()),
@@ -148,7 +152,9 @@ impl Outbox {
     /// Puts back what was taken and could not be sent, in front of the queue.
     pub(crate) fn put_back(&self, deliveries: impl DoubleEndedIterator<Item = Delivery>) {
         let mut state = self.state();
+        let before = state.queue.len();
         deliveries.rev().for_each(|delivery| state.queue.push_front(delivery, &self.budget));
+        self.budget.count_messages(before, state.queue.len());
     }
 
     /// Asks the connection's owner for something.
@@ -178,7 +184,9 @@ impl Outbox {
         state.attached = false;
         state.control = None;
         state.waker = None;
+        let before = state.queue.len();
         let dropped = state.queue.drop_unacknowledged(&self.budget);
+        self.budget.count_messages(before, state.queue.len());
         self.load.set_availability(Availability::Offline);
         drop(state);
         self.metrics.dropped_offline.add(dropped);
@@ -186,7 +194,9 @@ impl Outbox {
 
     /// Forgets everything that waits: the session is over.
     pub(crate) fn clear(&self) {
-        self.state().queue.clear(&self.budget);
+        let mut state = self.state();
+        self.budget.count_messages(state.queue.len(), 0);
+        state.queue.clear(&self.budget);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

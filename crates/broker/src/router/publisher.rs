@@ -39,6 +39,9 @@ impl Publisher {
     ///
     /// Returns what its acknowledgement is to say: success, that nobody wants it, or why it was refused.
     pub(crate) fn publish(&mut self, router: &Router, publication: &Publication, now: Instant) -> ReasonCode {
+        // Before anybody can receive it: a page of retained messages that is read before this holds the message
+        // before, and goes out before this one is taken from a queue.
+        let kept = if publication.retain { router.retain(publication, now) } else { Ok(()) };
         let nanos = router.clock.nanos(now);
         let matches = self.routes.find(router, &publication.topic);
         let mut delivered = false;
@@ -46,9 +49,7 @@ impl Publisher {
             let template = BLOCK.with_borrow_mut(|block| publication.template(block));
             delivered = self.deliver(&matches, &template, publication, nanos);
         }
-        if publication.retain
-            && let Err(reason) = router.retain(publication, now)
-        {
+        if let Err(reason) = kept {
             return reason;
         }
         if delivered || publication.retain { ReasonCode::Success } else { ReasonCode::NoMatchingSubscribers }
