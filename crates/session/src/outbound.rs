@@ -82,6 +82,15 @@ impl Outbound {
         }
     }
 
+    /// Copies what waits for an acknowledgement out of the buffers it came in.
+    pub(crate) fn detach(&mut self) {
+        for stage in self.slots.iter_mut().flatten() {
+            if let Stage::Published(delivery) = stage {
+                *delivery = delivery.detach();
+            }
+        }
+    }
+
     pub(crate) fn messages(&self) -> usize {
         self.messages
     }

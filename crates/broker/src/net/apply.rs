@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
+use bytes::Bytes;
 use tenbin_balancer::LoadReport;
 use tenbin_codec::{
     AckProperties, Disconnect, Packet, PacketType, PingReq, ReasonCode, SubAck, Subscribe, Subscription, UnsubAck,
-    Unsubscribe,
+    Unsubscribe, WriteBuffer,
 };
 use tenbin_session::{Event, Publication, SessionExpiry, Violation};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -19,7 +20,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         match event {
             Event::Publish(publication) => {
                 *received += 1;
-                self.publish(&publication, now)?;
+                self.publish(publication, now)?;
                 self.shared.metrics.publishers_paused.add(u64::from(self.throttle.count(now)));
             }
             Event::Duplicate(ack) => self.acks.push((ack, ReasonCode::Success)),
@@ -38,7 +39,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         Ok(())
     }
 
-    fn publish(&mut self, publication: &Publication, now: Instant) -> Result<(), End> {
+    fn publish(&mut self, mut publication: Publication, now: Instant) -> Result<(), End> {
+        let payload = &mut publication.payload;
+        // A small one is copied anyway, into the template.
+        if payload.len() >= WriteBuffer::SHARE_FROM && self.transport.is_pinned_by(payload.len()) {
+            *payload = Bytes::copy_from_slice(payload);
+        }
+        let publication = &publication;
         let reason = if self.shared.may_publish(&publication.topic) {
             self.publisher.publish(&self.shared.router, publication, now)
         } else {

@@ -17,6 +17,8 @@ pub(super) struct Transport<S> {
     /// Bytes that the next read has room for: grows while reads fill it, shrinks with small ones.
     chunk: usize,
     small_reads: u8,
+    /// Size of the memory that `input` is a part of: what a slice of it keeps alive.
+    allocation: usize,
     /// Bytes since the last [`Transport::take_traffic`].
     read_bytes: u64,
     written_bytes: u64,
@@ -30,6 +32,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
             out: WriteBuffer::new(),
             chunk: CHUNK_FIRST,
             small_reads: 0,
+            allocation: 0,
             read_bytes: 0,
             written_bytes: 0,
         }
@@ -52,7 +55,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
 
     /// Reads what is there into `input`; 0 = the peer has closed its side.
     pub(super) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let before = self.input.capacity();
         self.input.reserve(self.chunk);
+        if self.input.capacity() != before {
+            self.allocation = self.input.capacity();
+        }
         let room = self.input.capacity() - self.input.len();
         match pin!(self.stream.read_buf(&mut self.input)).poll(context) {
             Poll::Ready(Ok(read)) => {
@@ -62,6 +69,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
             }
             other => other,
         }
+    }
+
+    /// Whether so small a slice of what was read would keep far more memory alive than it is worth: whoever keeps
+    /// it, be it for an acknowledgement that never comes, keeps a copy instead.
+    pub(super) fn is_pinned_by(&self, slice: usize) -> bool {
+        slice.saturating_mul(PINNED_MAX) < self.allocation
     }
 
     /// Bytes read and written since it was asked last.
@@ -123,6 +136,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
     }
 }
 
+/// Memory that a payload may keep alive, as a multiple of its size.
+const PINNED_MAX: usize = 8;
 const CHUNK_FIRST: usize = 4 * 1024;
 const CHUNK_MAX: usize = 64 * 1024;
 const SMALL_READS: u8 = 32;
