@@ -137,7 +137,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
 }
 
 /// Memory that a payload may keep alive, as a multiple of its size.
-const PINNED_MAX: usize = 8;
+const PINNED_MAX: usize = 4;
 const CHUNK_FIRST: usize = 4 * 1024;
 const CHUNK_MAX: usize = 64 * 1024;
 const SMALL_READS: u8 = 32;

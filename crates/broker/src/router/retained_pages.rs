@@ -1,7 +1,7 @@
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
-use tenbin_codec::TopicFilter;
+use tenbin_codec::{Text, TopicFilter};
 use tenbin_session::Delivery;
 
 use super::retained::{Cursor, PageRoom};
@@ -13,11 +13,16 @@ use super::{Grant, Router};
 /// Bounded by the number of subscriptions: there is one entry for each at most, and no message in it.
 #[derive(Debug, Default)]
 pub(crate) struct RetainedPages {
-    waiting: VecDeque<Waiting>,
+    /// What was granted QoS 1 or 2, which the send quota may hold back, by the text of the filter.
+    acknowledged: Waiting,
+    /// What was granted QoS 0.
+    unacknowledged: Waiting,
 }
 
+type Waiting = BTreeMap<Text, Search>;
+
 #[derive(Debug)]
-struct Waiting {
+struct Search {
     filter: TopicFilter,
     grant: Grant,
     /// Where the last page ended; `None` before the first.
@@ -35,27 +40,32 @@ pub(crate) enum Paged {
 
 impl RetainedPages {
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.acknowledged.is_empty() && self.unacknowledged.is_empty()
     }
 
     /// A SUBSCRIBE asks for what matches `filter`, from the beginning.
     pub(crate) fn begin(&mut self, filter: &TopicFilter, grant: Grant) {
         self.cancel(filter);
-        self.waiting.push_back(Waiting { filter: filter.detach(), grant, cursor: None });
+        let is_acknowledged = grant.options.qos.is_acknowledged();
+        let waiting = if is_acknowledged { &mut self.acknowledged } else { &mut self.unacknowledged };
+        let filter = filter.detach();
+        waiting.insert(filter.text().clone(), Search { filter, grant, cursor: None });
     }
 
     /// The subscription is gone.
     pub(crate) fn cancel(&mut self, filter: &TopicFilter) {
-        self.waiting.retain(|waiting| waiting.filter != *filter);
+        self.acknowledged.remove(filter.text());
+        self.unacknowledged.remove(filter.text());
     }
 
     /// What would be sent at QoS 0 does not wait for the next connection.
     pub(crate) fn connection_ended(&mut self) {
-        self.waiting.retain(|waiting| waiting.grant.options.qos.is_acknowledged());
+        self.unacknowledged.clear();
     }
 
     pub(crate) fn clear(&mut self) {
-        self.waiting.clear();
+        self.acknowledged.clear();
+        self.unacknowledged.clear();
     }
 
     /// Takes the next messages: about `bytes` of them, and at most `quota` that are to be acknowledged.
@@ -69,38 +79,29 @@ impl RetainedPages {
     ) -> Paged {
         let mut room = PageRoom { messages: PAGE_MESSAGES, bytes, visits: PAGE_VISITS };
         let mut quota = quota;
-        while let Some(next) = self.waiting.front_mut() {
+        loop {
+            let held_back = quota == 0;
+            let acknowledged = self.acknowledged.first_entry().filter(|_| !held_back);
+            let takes_quota = acknowledged.is_some();
+            let Some(mut next) = acknowledged.or_else(|| self.unacknowledged.first_entry()) else {
+                return Paged::Enough;
+            };
             if room.is_used_up() {
                 return Paged::More;
             }
-            let takes_quota = next.grant.options.qos.is_acknowledged();
-            if takes_quota && quota == 0 {
-                // The others get their turn; each acknowledgement comes back here.
-                let Some(position) = self.waiting.iter().position(|other| !other.grant.options.qos.is_acknowledged())
-                else {
-                    return Paged::Enough;
-                };
-                self.waiting.swap(0, position);
-                continue;
-            }
+            let Search { filter, grant, cursor } = next.get_mut();
             let messages = if takes_quota { room.messages.min(quota) } else { room.messages };
-            let grant = next.grant;
             let before = into.len();
-            let page = PageRoom { messages, ..room };
-            let left = router.retained.page(&next.filter, &mut next.cursor, page, now, |message| {
-                into.push(message.delivery(grant));
+            let left = router.retained.page(filter, cursor, PageRoom { messages, ..room }, now, |message| {
+                into.push(message.delivery(*grant));
             });
-            let is_done = next.cursor.is_none();
-            let taken = into.len() - before;
-            if takes_quota {
-                quota -= into[before..].iter().filter(|delivery| delivery.qos.is_acknowledged()).count();
+            if cursor.is_none() {
+                next.remove();
             }
-            room = PageRoom { messages: room.messages - taken, ..left };
-            if is_done {
-                self.waiting.pop_front();
-            }
+            let taken = &into[before..];
+            quota -= taken.iter().filter(|delivery| delivery.qos.is_acknowledged()).count();
+            room = PageRoom { messages: room.messages - taken.len(), ..left };
         }
-        Paged::Enough
     }
 }
 
