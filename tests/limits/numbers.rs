@@ -114,7 +114,7 @@ fn queued_messages_of_a_session() {
 
 #[test]
 fn queued_bytes_of_all_sessions() {
-    let broker = broker_with("[queue]\ntotal_bytes_maximum = 100000");
+    let broker = broker_with("[queue]\ntotal_bytes_maximum = 130000");
     for number in 0..10 {
         let mut sleeper = broker.connect(lasting(ProtocolVersion::V5, &format!("sleeper-{number}")));
         sleeper.subscribe(&format!("t/{number}"), QoS::AtLeastOnce);

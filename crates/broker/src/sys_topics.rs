@@ -73,7 +73,7 @@ impl SysTopics {
                 self.published.insert(name, value);
             }
         }
-        self.publisher.flush();
+        self.publisher.flush(&shared.router, now);
     }
 
     fn publish_one(&mut self, shared: &Shared, name: &str, value: &str, now: Instant) {

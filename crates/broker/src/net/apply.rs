@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use tenbin_balancer::LoadReport;
+use tenbin_balancer::{LoadReport, Rng};
 use tenbin_codec::{
     AckProperties, Disconnect, Packet, PacketType, PingReq, ReasonCode, SubAck, Subscribe, Subscription, UnsubAck,
-    Unsubscribe, WriteBuffer,
+    Unsubscribe,
 };
 use tenbin_session::{Event, Publication, SessionExpiry, Violation};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -20,7 +20,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         match event {
             Event::Publish(publication) => {
                 *received += 1;
-                self.publish(publication, now)?;
+                self.publish(publication, now);
                 self.shared.metrics.publishers_paused.add(u64::from(self.throttle.count(now)));
             }
             Event::Duplicate(ack) => self.acks.push((ack, ReasonCode::Success)),
@@ -39,23 +39,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         Ok(())
     }
 
-    fn publish(&mut self, mut publication: Publication, now: Instant) -> Result<(), End> {
-        let payload = &mut publication.payload;
-        // A small one is copied anyway, into the template.
-        if payload.len() >= WriteBuffer::SHARE_FROM && self.transport.is_pinned_by(payload.len()) {
-            *payload = Bytes::copy_from_slice(payload);
+    fn publish(&mut self, mut publication: Publication, now: Instant) {
+        if self.transport.is_small_part(publication.payload.len()) {
+            // Receivers that lag would keep all of the read buffer alive for it.
+            publication.payload = Bytes::copy_from_slice(&publication.payload);
         }
-        let publication = &publication;
         let reason = if self.shared.may_publish(&publication.topic) {
-            self.publisher.publish(&self.shared.router, publication, now)
+            self.publisher.publish(&self.shared.router, &publication, now)
         } else {
-            tracing::debug!(client = %self.lease.client.id, topic = %publication.topic, "topic refused");
+            tracing::debug!(client = ?self.lease.client.id, topic = ?publication.topic, "topic refused");
             ReasonCode::TopicNameInvalid
         };
         if let Some(ack) = publication.ack {
             self.acks.push((ack, reason));
         }
-        Ok(())
     }
 
     fn subscribe(&mut self, subscribe: Subscribe, now: Instant) {
@@ -88,6 +85,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         self.shared.metrics.subscriptions.add(added);
         let suback = SubAck { packet_id: subscribe.packet_id, properties: AckProperties::default(), reasons };
         self.connection.write(&Packet::SubAck(suback), now, &mut self.transport.out); // [MQTT-3.8.4-1]
+        let filters = subscribe.subscriptions.iter().map(|subscription| &subscription.filter);
+        self.shared.router.connected(filters, now, &mut Rng::new(self.lease.client.number));
     }
 
     fn unsubscribe(&mut self, unsubscribe: Unsubscribe, now: Instant) {
@@ -117,7 +116,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             }
             Err(error) => {
                 self.shared.metrics.load_reports_rejected.add(1);
-                tracing::debug!(client = %self.lease.client.id, %error, "load report rejected");
+                tracing::debug!(client = ?self.lease.client.id, %error, "load report rejected");
             }
         }
     }
@@ -126,7 +125,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
     pub(super) fn count_dropped_resends(&mut self) {
         while let Some(packet_id) = self.connection.poll_dropped() {
             self.shared.metrics.dropped_too_large.add(1);
-            tracing::info!(client = %self.lease.client.id, %packet_id, "message is too large to be sent again");
+            tracing::info!(client = ?self.lease.client.id, %packet_id, "message is too large to be sent again");
         }
     }
 

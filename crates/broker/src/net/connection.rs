@@ -1,5 +1,6 @@
 //! The task that owns one Network Connection: reads, decodes, applies, and writes what waits for its client.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -57,11 +58,12 @@ pub(super) struct ConnectionTask<'a, S> {
     pub(super) transport: Transport<S>,
     pub(super) throttle: Throttle,
     decoder: Decoder,
-    deliveries: Vec<Delivery>,
     timer: Option<Pin<Box<Sleep>>>,
     socket_blocked: bool,
     /// Packets sent that the counters know of.
     counted_sent: u64,
+    /// Bytes read since others were last let run.
+    read_in_turn: usize,
 }
 
 /// What is ready at once; more than one may be, and none may keep the others waiting.
@@ -70,7 +72,8 @@ struct Ready {
     read: Option<std::io::Result<usize>>,
     /// Input that was held back may be decoded.
     resumed: bool,
-    taken: Option<Taken>,
+    control: Option<Control>,
+    sent: bool,
     /// More retained messages are to be looked for.
     more_retained: bool,
     timer: bool,
@@ -87,11 +90,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             session_expiry,
             transport,
             decoder,
-            deliveries: Vec::new(),
             timer: connection.poll_timeout().map(|at| Box::pin(tokio::time::sleep_until(at.into()))),
             socket_blocked: false,
             throttle: Throttle::new(shared.config.publish_rate(), Instant::now()),
             counted_sent: 0,
+            read_in_turn: 0,
             lease,
             connection,
         }
@@ -111,27 +114,33 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
                 Err(error) => return End::Closed(error),
             };
             let now = Instant::now();
-            match ready.taken {
-                Some(Taken::Control(control)) => return End::Control(control),
-                Some(Taken::Deliveries) => self.send_deliveries(now),
+            match ready.control {
+                // One that asked and lost against a newer one may tell us after that one is us.
+                Some(Control::TakenOver) if !self.lease.is_superseded() => {}
+                Some(control) => return End::Control(control),
                 None => {}
             }
             let has_input = match ready.read {
                 Some(Ok(0)) => return End::Closed(std::io::ErrorKind::UnexpectedEof.into()),
-                Some(Ok(_)) => true,
+                Some(Ok(read)) => {
+                    self.read_in_turn += read;
+                    true
+                }
                 Some(Err(error)) => return End::Closed(error),
                 None => ready.resumed,
             };
-            // A receiver lags for want of processor time, or others wait behind a search: let them run.
+            // A receiver lags for want of processor time, others wait behind a search, or we have had our turn: let
+            // them run.
             let mut yields = ready.more_retained;
             if has_input {
                 match self.handle_input(now) {
-                    Ok(pressure) => yields |= pressure,
+                    Ok(pressure) => yields |= pressure || self.read_in_turn >= TURN_BYTES,
                     Err(end) => return end,
                 }
             }
             self.count_traffic();
             if yields {
+                self.read_in_turn = 0;
                 tokio::task::yield_now().await;
             }
             if ready.timer
@@ -152,18 +161,24 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         }
         let mut ready = Ready::default();
         let waiting = self.transport.out.len();
-        let quota = usize::from(self.connection.send_quota());
+        // What is unacknowledged is bounded like what waits: by the same number of bytes.
+        let in_flight_full = self.connection.session().in_flight_bytes() >= self.shared.config.queue_bytes_maximum();
+        let quota = if in_flight_full { 0 } else { usize::from(self.connection.send_quota()) };
         // A socket that takes no more leaves the rest in the queue, where it is bounded and others see it.
         let room = OUT_FULL.saturating_sub(waiting);
         self.tell_socket_blocked(room == 0);
-        let outbox = &self.lease.client.outbox;
-        if let Poll::Ready(taken) = outbox.poll_take(context, quota, room.min(TAKE), &mut self.deliveries) {
-            ready.taken = Some(taken);
-        }
-        ready.more_retained = room > 0 && self.take_retained(quota, room.min(TAKE));
-        if ready.taken.is_none() && !self.deliveries.is_empty() {
-            ready.taken = Some(Taken::Deliveries);
-        }
+        DELIVERIES.with_borrow_mut(|deliveries| {
+            let outbox = &self.lease.client.outbox;
+            if let Poll::Ready(Taken::Control(control)) = outbox.poll_take(context, quota, room.min(TAKE), deliveries) {
+                ready.control = Some(control);
+                return;
+            }
+            ready.more_retained = room > 0 && self.take_retained(quota, room.min(TAKE), deliveries);
+            if !deliveries.is_empty() {
+                self.send(deliveries, Instant::now());
+                ready.sent = true;
+            }
+        });
         // A client that does not read our answers is not read from either.
         if waiting < OUT_FULL {
             match self.throttle.poll(context) {
@@ -179,30 +194,30 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         if let Some(timer) = &mut self.timer {
             ready.timer = timer.as_mut().poll(context).is_ready();
         }
-        let Ready { read, resumed, taken, more_retained, timer } = &ready;
-        if read.is_some() || *resumed || taken.is_some() || *more_retained || *timer {
+        let Ready { read, resumed, control, sent, more_retained, timer } = &ready;
+        if read.is_some() || *resumed || control.is_some() || *sent || *more_retained || *timer {
             return Poll::Ready(Ok(ready));
         }
         self.transport.idle();
+        self.acks.shrink_to(KEPT_ACKS);
         Poll::Pending
     }
 
     /// Takes a page of the retained messages that SUBSCRIBEs have asked for. Whether there is more to look for.
-    fn take_retained(&mut self, quota: usize, bytes: usize) -> bool {
+    fn take_retained(&mut self, quota: usize, bytes: usize, into: &mut Vec<Delivery>) -> bool {
         let pages = &mut self.lease.state.retained_pages;
         if pages.is_empty() {
             return false;
         }
-        let taken = self.deliveries.iter().filter(|delivery| delivery.qos.is_acknowledged()).count();
-        let quota = quota.saturating_sub(taken);
-        pages.take(&self.shared.router, quota, bytes, Instant::now(), &mut self.deliveries) == Paged::More
+        let taken = into.iter().filter(|delivery| delivery.qos.is_acknowledged()).count();
+        pages.take(&self.shared.router, quota.saturating_sub(taken), bytes, Instant::now(), into) == Paged::More
     }
 
     /// Decodes and applies all whole packets that have come, as one batch. Whether a receiver lags.
     fn handle_input(&mut self, now: Instant) -> Result<bool, End> {
         let applied = self.apply_input(now);
         // Also before an end: what came before it is legal and has been taken.
-        let pressure = self.publisher.flush();
+        let pressure = self.publisher.flush(&self.shared.router, now);
         for (ack, reason) in self.acks.drain(..) {
             self.connection.acknowledge(ack, reason, now, &mut self.transport.out);
         }
@@ -236,10 +251,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         result
     }
 
-    fn send_deliveries(&mut self, now: Instant) {
+    fn send(&mut self, deliveries: &mut Vec<Delivery>, now: Instant) {
         let (mut sent, mut expired, mut too_large) = (0, 0, 0);
         let mut blocked = Vec::new();
-        for delivery in self.deliveries.drain(..) {
+        for delivery in deliveries.drain(..) {
             match self.connection.send(delivery, now, &mut self.transport.out) {
                 Sent::Written(_) => sent += 1,
                 Sent::Expired => expired += 1,
@@ -286,20 +301,20 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         let normal = matches!(end, End::Disconnect(ReasonCode::Success));
         let reason = match &end {
             End::Disconnect(reason) => {
-                tracing::debug!(%peer, %client, %reason, "disconnected");
+                tracing::debug!(%peer, ?client, %reason, "disconnected");
                 None
             }
             End::Closed(error) => {
-                tracing::debug!(%peer, %client, %error, "connection lost");
+                tracing::debug!(%peer, ?client, %error, "connection lost");
                 None
             }
             End::Violation(violation) => {
                 self.shared.metrics.violations.add(1);
-                tracing::info!(%peer, %client, rule = violation.rule(), "{violation}");
+                tracing::info!(%peer, ?client, rule = violation.rule(), "{violation}");
                 Some(violation.reason())
             }
             End::Control(Control::TakenOver) => {
-                tracing::debug!(%peer, %client, "session taken over");
+                tracing::debug!(%peer, ?client, "session taken over");
                 Some(ReasonCode::SessionTakenOver) // [MQTT-3.1.4-3]
             }
             End::Control(Control::ShuttingDown) => Some(ReasonCode::ServerShuttingDown),
@@ -320,9 +335,18 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
     }
 }
 
+thread_local! {
+    /// What was taken from a queue and is being written: one a thread, since it is written before anything else.
+    static DELIVERIES: RefCell<Vec<Delivery>> = RefCell::default();
+}
+
 /// Unwritten bytes at which no more messages are taken and the client is not read from.
 const OUT_FULL: usize = 256 * 1024;
 /// Bytes of messages that are taken from the queue at once.
 const TAKE: usize = 128 * 1024;
+/// Bytes that are read before others are let run.
+const TURN_BYTES: usize = 256 * 1024;
+/// Places for acknowledgements that an idle connection keeps.
+const KEPT_ACKS: usize = 512;
 /// How long a client has for reading our last words.
 const GOODBYE: Duration = Duration::from_secs(2);

@@ -2,9 +2,9 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use tenbin_balancer::Rng;
 use tenbin_codec::{ConnAck, Connect, DecodeError, Decoded, Decoder, Packet, ProtocolVersion, ReasonCode, Text, Will};
 use tenbin_session::handshake::negotiate;
 use tenbin_session::{Connection, Role, SessionExpiry};
@@ -35,7 +35,11 @@ pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
     let mut decoder = Decoder::server(shared.config.connect_packet_bytes_maximum());
     decoder.set_user_properties_maximum(shared.config.user_properties_maximum());
     let timeout = shared.config.connect_timeout();
-    let connect = match tokio::time::timeout(timeout, read_connect(transport, &mut decoder)).await {
+    let connect = tokio::select! {
+        connect = tokio::time::timeout(timeout, read_connect(transport, &mut decoder)) => connect,
+        () = shared.stopped() => return None,
+    };
+    let connect = match connect {
         Ok(Ok(connect)) => connect,
         Ok(Err(NoConnect::Decode(error))) => {
             shared.metrics.violations.add(1);
@@ -115,14 +119,16 @@ async fn establish<S>(
 
     let new_client = |number| shared.new_client(&client_id, number, Instant::now());
     let claimed = shared.registry.claim(&client_id, new_client).await;
-    let mut lease = claimed.map_err(|_superseded| ReasonCode::SessionTakenOver)?;
+    let mut lease = claimed.map_err(|_superseded| ReasonCode::ServerBusy)?;
     let now = Instant::now();
     negotiated.connack.session_present = lifecycle::begin(shared, &mut lease, connect.clean_start, now);
-    lease.client.outbox.attach();
+    lease.client.outbox.attach(negotiated.limits.peer_maximum_packet_size);
+    let subscriptions = lease.state.subscriptions.keys();
+    shared.router.connected(subscriptions, now, &mut Rng::new(lease.client.number));
     let session = std::mem::take(&mut lease.state.session);
     let mut connection = Connection::new(Role::Server, connect.version, negotiated.limits, session, now);
     tracing::debug!(
-        %peer, client = %client_id, version = %connect.version, clean_start = connect.clean_start,
+        %peer, client = ?client_id, version = %connect.version, clean_start = connect.clean_start,
         session_present = negotiated.connack.session_present, "connected"
     );
     Packet::ConnAck(Box::new(negotiated.connack)).encode(connect.version, &mut transport.out);
@@ -140,8 +146,8 @@ async fn establish<S>(
 
 /// What of a well-formed CONNECT is not served.
 fn check(shared: &Shared, connect: &Connect) -> Result<(), ReasonCode> {
-    if shared.stopping.load(Ordering::Relaxed) {
-        return Err(ReasonCode::ServerShuttingDown);
+    if shared.is_stopping() {
+        return Err(ReasonCode::ServerUnavailable);
     }
     if connect.properties.authentication_method.is_some() {
         return Err(ReasonCode::BadAuthenticationMethod); // [MQTT-4.12.0-1]

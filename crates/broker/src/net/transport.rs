@@ -17,8 +17,8 @@ pub(super) struct Transport<S> {
     /// Bytes that the next read has room for: grows while reads fill it, shrinks with small ones.
     chunk: usize,
     small_reads: u8,
-    /// Size of the memory that `input` is a part of: what a slice of it keeps alive.
-    allocation: usize,
+    /// Size of the buffer that the last read went into.
+    buffer_bytes: usize,
     /// Bytes since the last [`Transport::take_traffic`].
     read_bytes: u64,
     written_bytes: u64,
@@ -32,7 +32,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
             out: WriteBuffer::new(),
             chunk: CHUNK_FIRST,
             small_reads: 0,
-            allocation: 0,
+            buffer_bytes: 0,
             read_bytes: 0,
             written_bytes: 0,
         }
@@ -58,7 +58,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         let before = self.input.capacity();
         self.input.reserve(self.chunk);
         if self.input.capacity() != before {
-            self.allocation = self.input.capacity();
+            self.buffer_bytes = self.input.capacity();
         }
         let room = self.input.capacity() - self.input.len();
         match pin!(self.stream.read_buf(&mut self.input)).poll(context) {
@@ -71,10 +71,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         }
     }
 
-    /// Whether so small a slice of what was read would keep far more memory alive than it is worth: whoever keeps
-    /// it, be it for an acknowledgement that never comes, keeps a copy instead.
-    pub(super) fn is_pinned_by(&self, slice: usize) -> bool {
-        slice.saturating_mul(PINNED_MAX) < self.allocation
+    /// Whether a payload that will be shared, not copied, is a small part of the buffer that it was read into.
+    pub(super) fn is_small_part(&self, payload_bytes: usize) -> bool {
+        payload_bytes >= WriteBuffer::SHARE_FROM && payload_bytes < self.buffer_bytes / 4
     }
 
     /// Bytes read and written since it was asked last.
@@ -136,8 +135,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
     }
 }
 
-/// Memory that a payload may keep alive, as a multiple of its size.
-const PINNED_MAX: usize = 4;
 const CHUNK_FIRST: usize = 4 * 1024;
 const CHUNK_MAX: usize = 64 * 1024;
 const SMALL_READS: u8 = 32;

@@ -106,11 +106,9 @@ impl Connection {
         &self.session
     }
 
-    /// Ends the connection's state and gives the session back for the next one; what it has under way no longer keeps
-    /// read buffers alive.
+    /// Ends the connection's state and gives the session back for the next one.
     pub fn into_session(mut self) -> Session {
         self.session.outbound.drop_requests();
-        self.session.outbound.detach();
         self.session.receive_maximum = self.session.receive_maximum.max(self.limits.receive_maximum);
         self.session
     }
