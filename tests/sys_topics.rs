@@ -37,7 +37,8 @@ fn wait_for(broker: &BrokerProcess, expected: &[(&str, u64)]) {
     let until = Instant::now() + support::PATIENCE;
     loop {
         let values = values(broker);
-        let found = expected.iter().map(|(name, _)| (*name, values[*name].parse().expect("a number")));
+        let value = |name| values.get(name).map_or(0, |value: &String| value.parse().expect("a number"));
+        let found = expected.iter().map(|(name, _)| (*name, value(*name)));
         let found = found.collect::<Vec<(_, u64)>>();
         if found == expected {
             return;
@@ -50,8 +51,14 @@ fn wait_for(broker: &BrokerProcess, expected: &[(&str, u64)]) {
 #[test]
 fn the_common_names_are_there_from_the_start() {
     let broker = BrokerProcess::start(&[]);
-    std::thread::sleep(Duration::from_millis(200));
-    let values = values(&broker);
+    let until = Instant::now() + support::PATIENCE;
+    let values = loop {
+        let values = values(&broker);
+        if values.contains_key("load/bytes/sent/15min") {
+            break values;
+        }
+        assert!(Instant::now() < until, "nothing is published");
+    };
     for name in [
         "version",
         "uptime",

@@ -56,9 +56,9 @@ pub struct MetricsSnapshot {
     pub packets_received: u64,
     /// Control packets sent to clients, from an accepting CONNACK on, but for DISCONNECT.
     pub packets_sent: u64,
-    /// Bytes read from sockets.
+    /// Bytes read from clients whose CONNECT was accepted.
     pub bytes_received: u64,
-    /// Bytes written to sockets.
+    /// Bytes written to clients whose CONNECT was accepted, but for the last words.
     pub bytes_sent: u64,
     /// PUBLISH packets received.
     pub messages_received: u64,
