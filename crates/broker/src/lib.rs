@@ -16,6 +16,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod auth;
 mod broker;
 mod clock;
 pub mod config;
@@ -28,6 +29,7 @@ mod registry;
 mod router;
 mod shared;
 
+pub use auth::{Authenticator, Authorizer};
 pub use broker::{Broker, BrokerBuilder, StartError};
 pub use config::{Config, ConfigError};
 pub use metrics::MetricsSnapshot;

@@ -7,6 +7,7 @@ use tenbin_codec::{Text, TopicName};
 use tenbin_session::handshake::Capabilities;
 
 use crate::Config;
+use crate::auth::{Access, Principal, Rights};
 use crate::clock::Clock;
 use crate::expiry::ExpiryQueue;
 use crate::metrics::Metrics;
@@ -22,6 +23,9 @@ use crate::router::{RetainedLimits, Router};
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
+    pub(crate) access: Arc<Access>,
+    /// The configuration alone decides who may connect.
+    pub(crate) is_configured_only: bool,
     pub(crate) capabilities: Capabilities,
     pub(crate) router: Router,
     pub(crate) registry: ClientRegistry,
@@ -40,7 +44,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config) -> Self {
+    pub(crate) fn new(config: Config, access: Access, is_configured_only: bool) -> Self {
         let clock = Clock::new();
         let metrics = Arc::<Metrics>::default();
         let retained =
@@ -57,12 +61,14 @@ impl Shared {
             assigned_ids: AtomicUsize::new(0),
             started_at: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis()),
             metrics,
+            access: Arc::new(access),
+            is_configured_only,
             config,
         }
     }
 
     /// A session that does not exist yet.
-    pub(crate) fn new_client(&self, id: &Text, number: u64, now: Instant) -> Client {
+    pub(crate) fn new_client(&self, principal: &Principal, number: u64, now: Instant) -> Client {
         let load = Arc::new(MemberLoad::new(self.clock.nanos(now)));
         let limits = OutboxLimits {
             messages: self.config.queue_messages_maximum(),
@@ -70,7 +76,8 @@ impl Shared {
             when_full: self.config.queue.when_full,
         };
         let outbox = Outbox::new(limits, Arc::clone(&load), Arc::clone(&self.budget), Arc::clone(&self.metrics));
-        Client::new(id.detach(), number, Arc::new(outbox), load)
+        let rights = Rights::new(Arc::clone(&self.access), principal.clone());
+        Client::new(principal.client_id.detach(), number, Arc::new(outbox), load, Arc::new(rights))
     }
 }
 

@@ -26,7 +26,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             Event::Unsubscribe(unsubscribe) => self.unsubscribe(unsubscribe, now),
             Event::Ping(ping) => self.load_report(&ping, now),
             Event::Disconnect(disconnect) => return Err(self.disconnect(&disconnect)),
-            Event::Auth(_) => return Err(End::Violation(Violation::Unexpected(PacketType::Auth))), // [MQTT-4.12.0-7]
+            Event::Auth(auth) => self.handle_auth(*auth)?,
             Event::Delivered { .. } => self.count_dropped_resends(),
             Event::Handled => {}
             // Only a server says these; the decoder and the session let none through.
@@ -38,11 +38,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
     }
 
     fn publish(&mut self, publication: &Publication, now: Instant) -> Result<(), End> {
-        let reason = if self.shared.may_publish(&publication.topic) {
-            self.publisher.publish(&self.shared.router, publication, now)
-        } else {
+        // The topic is what counts, however it was said: an alias stands for it already.
+        let reason = if !self.shared.may_publish(&publication.topic) {
             tracing::debug!(client = %self.lease.client.id, topic = %publication.topic, "topic refused");
             ReasonCode::TopicNameInvalid
+        } else if !self.lease.client.rights.may_publish(&publication.topic) {
+            tracing::debug!(client = %self.lease.client.id, topic = %publication.topic, "not authorized to publish");
+            ReasonCode::NotAuthorized
+        } else {
+            self.publisher.publish(&self.shared.router, publication, now)
         };
         if let Some(ack) = publication.ack {
             self.acks.push((ack, reason));
@@ -54,18 +58,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         let mut retained = Vec::new();
         let reasons = subscribe.subscriptions.iter().map(|Subscription { filter, options }| {
             let grant = Grant { options: *options, identifier: subscribe.subscription_identifier };
+            let rights = &self.lease.client.rights;
             let subscriptions = &mut self.lease.state.subscriptions;
             let is_new = !subscriptions.contains_key(filter);
             if filter.levels().count() > self.shared.config.topic_levels_maximum() {
                 return ReasonCode::TopicFilterInvalid;
+            }
+            if let Err(reason) = rights.check_subscription(filter) {
+                return reason;
             }
             if is_new && subscriptions.len() >= self.shared.config.sessions.subscriptions_maximum {
                 return ReasonCode::QuotaExceeded;
             }
             self.shared.router.subscribe(filter, &self.lease.client.receiver(), grant, now);
             subscriptions.insert(filter.detach(), grant);
+            self.lease.state.suspended.remove(filter);
             let matching = self.shared.router.retained_for(filter, *options, is_new, now);
-            retained.extend(matching.iter().map(|message| message.delivery(grant)));
+            let deliveries = matching.iter().map(|message| message.delivery(grant));
+            retained.extend(deliveries.filter(|delivery| rights.may_receive_encoded(delivery.template.topic())));
             match options.qos.bits() {
                 0 => ReasonCode::Success,
                 1 => ReasonCode::GrantedQoS1,
@@ -84,6 +94,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             if self.lease.state.subscriptions.remove(filter).is_none() {
                 return ReasonCode::NoSubscriptionExisted;
             }
+            self.lease.state.suspended.remove(filter);
             self.shared.router.unsubscribe(filter, self.lease.client.number);
             ReasonCode::Success
         });

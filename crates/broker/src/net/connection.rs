@@ -3,16 +3,20 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tenbin_codec::{Decoded, Decoder, ReasonCode, Will};
+use tenbin_codec::{Decoded, Decoder, Disconnect, DisconnectProperties, Packet, ReasonCode, Text, Will};
 use tenbin_session::{Connection, Delivery, PendingAck, Sent, SessionExpiry, Violation};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
 
+use super::authentication::Refusal;
 use super::handshake::{self, Accepted};
+use super::reauthentication::Reauthentication;
 use super::transport::Transport;
+use crate::auth::{Answer, Standing, enforcement};
 use crate::lifecycle::{self, ConnectionEnd};
 use crate::outbox::{Control, Taken};
 use crate::registry::Lease;
@@ -20,9 +24,14 @@ use crate::router::Publisher;
 use crate::shared::Shared;
 
 /// Serves one connection from its first byte to its last.
-pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(shared: &Shared, stream: S, peer: SocketAddr) {
+pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    shared: &Shared,
+    stream: S,
+    peer: SocketAddr,
+    listener: Arc<str>,
+) {
     let mut transport = Transport::new(stream);
-    let Some(accepted) = handshake::accept(shared, &mut transport, peer).await else {
+    let Some(accepted) = handshake::accept(shared, &mut transport, peer, listener).await else {
         transport.close().await;
         return;
     };
@@ -42,6 +51,10 @@ pub(super) enum End {
     Violation(Violation),
     /// Asked for from within.
     Control(Control),
+    /// It authenticated again, in vain.
+    Refused(Refusal),
+    /// Its credentials do not hold any more.
+    Revoked,
 }
 
 pub(super) struct ConnectionTask<'a, S> {
@@ -54,6 +67,7 @@ pub(super) struct ConnectionTask<'a, S> {
     pub(super) will: Option<Will>,
     pub(super) session_expiry: SessionExpiry,
     pub(super) transport: Transport<S>,
+    pub(super) reauthentication: Reauthentication,
     decoder: Decoder,
     deliveries: Vec<Delivery>,
     timer: Option<Pin<Box<Sleep>>>,
@@ -61,16 +75,17 @@ pub(super) struct ConnectionTask<'a, S> {
 }
 
 /// What is ready at once; more than one may be, and none may keep the others waiting.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Ready {
     read: Option<std::io::Result<usize>>,
     taken: Option<Taken>,
+    answer: Option<Answer>,
     timer: bool,
 }
 
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
     fn new(shared: &'a Shared, accepted: Accepted, transport: Transport<S>) -> Self {
-        let Accepted { lease, connection, decoder, will, session_expiry } = accepted;
+        let Accepted { lease, connection, decoder, will, session_expiry, reauthentication } = accepted;
         Self {
             shared,
             publisher: Publisher::new(lease.client.number),
@@ -78,6 +93,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             will,
             session_expiry,
             transport,
+            reauthentication,
             decoder,
             deliveries: Vec::new(),
             timer: connection.poll_timeout().map(|at| Box::pin(tokio::time::sleep_until(at.into()))),
@@ -91,6 +107,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         if self.lease.is_superseded() {
             return End::Control(Control::TakenOver);
         }
+        if let Err(end) = self.take_rights_over() {
+            return end;
+        }
         self.count_dropped_resends();
         if let Err(end) = self.handle_input(Instant::now()) {
             return end; // what came right behind CONNECT
@@ -102,9 +121,19 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             };
             let now = Instant::now();
             match ready.taken {
+                Some(Taken::Control(Control::RightsChanged)) => {
+                    if let Err(end) = self.take_rights_over() {
+                        return end;
+                    }
+                }
                 Some(Taken::Control(control)) => return End::Control(control),
                 Some(Taken::Deliveries) => self.send_deliveries(now),
                 None => {}
+            }
+            if let Some(answer) = ready.answer
+                && let Err(end) = self.reauthenticated(answer, now)
+            {
+                return end;
             }
             match ready.read {
                 Some(Ok(0)) => return End::Closed(std::io::ErrorKind::UnexpectedEof.into()),
@@ -151,10 +180,13 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         {
             ready.read = Some(read);
         }
+        if let Poll::Ready(answer) = self.reauthentication.poll(context) {
+            ready.answer = Some(answer);
+        }
         if let Some(timer) = &mut self.timer {
             ready.timer = timer.as_mut().poll(context).is_ready();
         }
-        if ready.taken.is_some() || ready.read.is_some() || ready.timer {
+        if ready.taken.is_some() || ready.read.is_some() || ready.answer.is_some() || ready.timer {
             return Poll::Ready(Ok(ready));
         }
         self.transport.idle();
@@ -225,11 +257,36 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         }
     }
 
+    /// Says goodbye and where to go on; only to clients that authenticate again, so at v5.
+    fn refer(&mut self, reason: ReasonCode, server: Text) {
+        let properties = DisconnectProperties { server_reference: Some(server), ..DisconnectProperties::default() };
+        let disconnect = Disconnect { reason, properties: Some(Box::new(properties)) };
+        self.connection.write(&Packet::Disconnect(disconnect), Instant::now(), &mut self.transport.out);
+    }
+
+    /// Whether the client is still who it was after a change of rights.
+    fn take_rights_over(&mut self) -> Result<(), End> {
+        match enforcement::catch_up(self.shared, &mut self.lease) {
+            Standing::Current => Ok(()),
+            Standing::Stale | Standing::Revoked => Err(End::Revoked),
+        }
+    }
+
     /// Gives the session back first, so that nobody waits for this client's socket, then says goodbye.
     async fn finish(mut self, end: End, peer: SocketAddr) {
         let client = self.lease.client.id.clone();
         let normal = matches!(end, End::Disconnect(ReasonCode::Success));
+        let mut server_reference = None;
         let reason = match &end {
+            End::Refused(refusal) => {
+                tracing::info!(%peer, %client, ?refusal, "refused when it authenticated again");
+                server_reference.clone_from(&refusal.server_reference);
+                refusal.reason
+            }
+            End::Revoked => {
+                tracing::info!(%peer, %client, "no longer authorized");
+                Some(ReasonCode::NotAuthorized)
+            }
             End::Disconnect(reason) => {
                 tracing::debug!(%peer, %client, %reason, "disconnected");
                 None
@@ -248,9 +305,12 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
                 Some(ReasonCode::SessionTakenOver) // [MQTT-3.1.4-3]
             }
             End::Control(Control::ShuttingDown) => Some(ReasonCode::ServerShuttingDown),
+            End::Control(Control::RightsChanged) => None, // ends nothing
         };
-        if let Some(reason) = reason {
-            self.connection.disconnect(reason, &mut self.transport.out);
+        match (reason, server_reference) {
+            (Some(reason), Some(server)) => self.refer(reason, server),
+            (Some(reason), None) => self.connection.disconnect(reason, &mut self.transport.out),
+            (None, _) => {}
         }
         let ended = ConnectionEnd {
             session: self.connection.into_session(),

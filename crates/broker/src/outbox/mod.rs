@@ -46,6 +46,8 @@ pub(crate) enum Control {
     TakenOver,
     /// The broker stops.
     ShuttingDown,
+    /// Rights have changed; void where something else is asked for.
+    RightsChanged,
 }
 
 /// What [`Outbox::poll_take`] took out.
@@ -154,7 +156,9 @@ impl Outbox {
     /// Asks the connection's owner for something.
     pub(crate) fn control(&self, control: Control) {
         let mut state = self.state();
-        state.control = Some(control);
+        if control != Control::RightsChanged || state.control.is_none() {
+            state.control = Some(control);
+        }
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
@@ -182,6 +186,11 @@ impl Outbox {
         self.load.set_availability(Availability::Offline);
         drop(state);
         self.metrics.dropped_offline.add(dropped);
+    }
+
+    /// Forgets the messages that `keep` does not want kept.
+    pub(crate) fn retain(&self, keep: impl Fn(&Delivery) -> bool) {
+        self.state().queue.retain(keep, &self.budget);
     }
 
     /// Forgets everything that waits: the session is over.

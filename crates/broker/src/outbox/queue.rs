@@ -109,6 +109,19 @@ impl Queue {
         dropped.len() as u64
     }
 
+    pub(super) fn retain(&mut self, keep: impl Fn(&Delivery) -> bool, budget: &Budget) {
+        let mut dropped = 0;
+        for queue in [&mut self.unacknowledged, &mut self.acknowledged] {
+            queue.retain(|numbered| {
+                let kept = keep(&numbered.delivery);
+                dropped += if kept { 0 } else { numbered.delivery.queued_bytes() };
+                kept
+            });
+        }
+        self.bytes -= dropped;
+        budget.give_back(dropped);
+    }
+
     pub(super) fn clear(&mut self, budget: &Budget) {
         budget.give_back(self.bytes);
         self.bytes = 0;

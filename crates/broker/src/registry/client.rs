@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -8,7 +8,8 @@ use tenbin_codec::{Text, TopicFilter, Will};
 use tenbin_session::Session;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use super::Superseded;
+use super::NoClaim;
+use crate::auth::Rights;
 use crate::outbox::{Control, Outbox};
 use crate::router::{Grant, Receiver};
 
@@ -19,6 +20,8 @@ pub(crate) struct Client {
     pub(crate) number: u64,
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) load: Arc<MemberLoad>,
+    /// What the session may; says whose it is.
+    pub(crate) rights: Arc<Rights>,
     /// Connections that have asked for the session; the newest one gets it. Written by whoever claims,
     /// before it asks the owner to leave, and read by the owner once it has the state.
     claims: AtomicU64,
@@ -33,6 +36,10 @@ pub(crate) struct ClientState {
     /// Messages under way; with the connection while there is one.
     pub(crate) session: Session,
     pub(crate) subscriptions: HashMap<TopicFilter, Grant>,
+    /// Shared ones among them that are not allowed any more: not a member until they are again.
+    pub(crate) suspended: HashSet<TopicFilter>,
+    /// The change of rights that was taken over last.
+    pub(crate) rights_epoch: u64,
     /// A connection has been accepted before: there is something to go on with.
     pub(crate) established: bool,
     /// The session is over and no longer in the registry.
@@ -61,20 +68,25 @@ pub(crate) struct Lease {
 }
 
 impl Client {
-    pub(crate) fn new(id: Text, number: u64, outbox: Arc<Outbox>, load: Arc<MemberLoad>) -> Self {
-        Self { id, number, outbox, load, claims: AtomicU64::new(0), state: Arc::default() }
+    pub(crate) fn new(id: Text, number: u64, outbox: Arc<Outbox>, load: Arc<MemberLoad>, rights: Arc<Rights>) -> Self {
+        Self { id, number, outbox, load, rights, claims: AtomicU64::new(0), state: Arc::default() }
     }
 
     pub(crate) fn receiver(&self) -> Receiver {
-        Receiver { number: self.number, outbox: Arc::clone(&self.outbox), load: Arc::clone(&self.load) }
+        Receiver {
+            number: self.number,
+            outbox: Arc::clone(&self.outbox),
+            load: Arc::clone(&self.load),
+            rights: Arc::clone(&self.rights),
+        }
     }
 
-    pub(super) async fn claim(self: &Arc<Self>) -> Result<Lease, Superseded> {
+    pub(super) async fn claim(self: &Arc<Self>) -> Result<Lease, NoClaim> {
         let claim = self.claims.fetch_add(1, Ordering::AcqRel) + 1;
         self.outbox.control(Control::TakenOver);
         let state = Arc::clone(&self.state).lock_owned().await;
         let lease = Lease { client: Arc::clone(self), state, claim };
-        if lease.is_superseded() { Err(Superseded) } else { Ok(lease) }
+        if lease.is_superseded() { Err(NoClaim::Superseded) } else { Ok(lease) }
     }
 
     /// The lease if nobody has it: for the expiry queue, which has nothing to say about a connected client.

@@ -26,6 +26,7 @@ pub(crate) use matches::MatchSet;
 pub(crate) use publisher::Publisher;
 pub(crate) use retained::RetainedLimits;
 
+use crate::auth::Rights;
 use crate::clock::Clock;
 use crate::outbox::Outbox;
 use index::FilterIndex;
@@ -51,6 +52,8 @@ pub(crate) struct Receiver {
     pub(crate) outbox: Arc<Outbox>,
     /// What it says of itself.
     pub(crate) load: Arc<MemberLoad>,
+    /// Which topics it may receive.
+    pub(crate) rights: Arc<Rights>,
 }
 
 /// One subscription of a session, as it is granted.
@@ -85,8 +88,8 @@ impl Router {
                 self.index.join(&shared, receiver, member, self.clock.nanos(now));
             }
             None => {
-                let outbox = Arc::clone(&receiver.outbox);
-                self.index.insert(filter, Subscriber { number: receiver.number, outbox, grant });
+                let (outbox, rights) = (Arc::clone(&receiver.outbox), Arc::clone(&receiver.rights));
+                self.index.insert(filter, Subscriber { number: receiver.number, outbox, rights, grant });
             }
         }
     }
@@ -120,7 +123,12 @@ impl Router {
         self.index.matches(topic)
     }
 
-    /// Grows with every change of the subscriptions.
+    /// Voids what publishers remember: receivers' rights have changed.
+    pub(crate) fn invalidate(&self) {
+        self.index.invalidate();
+    }
+
+    /// Grows with every change of the subscriptions, or of rights.
     pub(crate) fn version(&self) -> u64 {
         self.index.version()
     }

@@ -5,6 +5,7 @@ use tenbin_balancer::MemberLoad;
 use tenbin_codec::{QoS, SubscriptionOptions};
 
 use super::*;
+use crate::auth::Rights;
 use crate::metrics::Metrics;
 use crate::outbox::{Budget, Outbox, OutboxLimits, WhenFull};
 use crate::router::Grant;
@@ -16,9 +17,13 @@ fn outbox() -> (Arc<Outbox>, Arc<MemberLoad>) {
     (Arc::new(outbox), load)
 }
 
+fn rights() -> Arc<Rights> {
+    Arc::new(Rights::unlimited())
+}
+
 fn subscriber(number: u64, identifier: Option<u32>) -> Subscriber {
     let grant = Grant { options: SubscriptionOptions::at(QoS::AtLeastOnce), identifier };
-    Subscriber { number, outbox: outbox().0, grant }
+    Subscriber { number, outbox: outbox().0, rights: rights(), grant }
 }
 
 fn filter(text: &str) -> TopicFilter {
@@ -65,7 +70,7 @@ fn groups_are_named_by_share_name_and_filter_and_go_with_their_last_member() {
     let join = |text: &str, number: u64| {
         let (outbox, load) = outbox();
         let grant = Grant { options: SubscriptionOptions::default(), identifier: None };
-        let receiver = Receiver { number, outbox: Arc::clone(&outbox), load };
+        let receiver = Receiver { number, outbox: Arc::clone(&outbox), load, rights: rights() };
         index.join(&filter(text).shared().unwrap(), &receiver, GroupMember { outbox, terms: grant.terms() }, Nanos(0));
     };
     let sizes = |name: &str| {
