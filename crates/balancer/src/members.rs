@@ -9,7 +9,7 @@ use crate::{
     policy::Policy,
     rng::Rng,
     seats::Seats,
-    sync::{AtomicU64, PublishedGuard},
+    sync::{AtomicU64, PublishedGuard, Relaxed},
 };
 
 /// Names a member within its groups. The caller assigns it, one per client session.
@@ -67,6 +67,19 @@ impl<T> Members<'_, T> {
     pub fn pick(&self, now: Nanos, rng: &mut Rng) -> Option<&Member<T>> {
         let index = pick(self.policy, &self.snapshot.seats, self.sequence, now, rng)?;
         Some(&self.snapshot.members[index])
+    }
+
+    /// Chooses and books among the members that `wanted` says, for a message that not every member can take. Not
+    /// by the policy: the best [`Availability`](crate::Availability) first, then the fewest pending messages, then
+    /// the oldest turn.
+    pub fn pick_where(&self, now: Nanos, wanted: impl Fn(&Member<T>) -> bool) -> Option<&Member<T>> {
+        let seats = &self.snapshot.seats;
+        let members = self.snapshot.members.iter().enumerate().filter(|(_, member)| wanted(member));
+        let merit = |index: usize| (seats.loads()[index].rank(), seats.loads()[index].pending(), seats.turn(index));
+        let (index, member) = members.min_by_key(|(index, _)| merit(*index))?;
+        seats.take_turn(index, self.sequence.fetch_add(1, Relaxed));
+        seats.loads()[index].book(now);
+        Some(member)
     }
 
     /// All members, in join order.

@@ -137,7 +137,7 @@ impl Broker {
     /// Stops: no new connections; every client gets DISCONNECT 0x8B (v5) and is closed. Returns when all are, or
     /// after five seconds.
     pub async fn shutdown(mut self) {
-        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.stopping.send_replace(true);
         self.tasks.shutdown().await;
         let patience = tokio::time::Instant::now() + SHUTDOWN;
         while self.connections() > 0 && tokio::time::Instant::now() < patience {

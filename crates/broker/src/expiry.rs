@@ -29,6 +29,10 @@ impl ExpiryQueue {
     pub(crate) fn push(&self, at: Instant, client: &Arc<Client>) {
         let mut heap = self.heap();
         let is_first = heap.peek().is_none_or(|Reverse(first)| at < first.at);
+        // Sessions that ended otherwise leave their entries behind.
+        if heap.len() >= COMPACT_FROM && heap.len() == heap.capacity() {
+            heap.retain(|Reverse(entry)| entry.client.strong_count() > 0);
+        }
         heap.push(Reverse(Entry { at, client: Arc::downgrade(client) }));
         drop(heap);
         if is_first {
@@ -93,3 +97,6 @@ impl Ord for Entry {
         self.at.cmp(&other.at)
     }
 }
+
+/// From so many entries on, dead ones are taken out before the heap grows.
+const COMPACT_FROM: usize = 1024;

@@ -3,8 +3,9 @@
 
 use std::time::{Duration, Instant};
 
+use tenbin_balancer::Rng;
 use tenbin_codec::Will;
-use tenbin_session::{Publication, Session, SessionExpiry};
+use tenbin_session::{Delivery, Publication, Session, SessionExpiry};
 
 use crate::auth::{Standing, enforcement};
 use crate::registry::{Client, Lease, PendingWill};
@@ -24,16 +25,19 @@ pub(crate) struct ConnectionEnd {
 
 /// A connection begins: returns whether it goes on with a session.
 pub(crate) fn begin(shared: &Shared, lease: &mut Lease, clean_start: bool, now: Instant) -> bool {
-    let session_present = lease.state.established && !clean_start;
-    let will = lease.state.will.take();
-    if lease.state.established && clean_start {
+    // The expiry queue may be late: what is due by the clock has happened. [MQTT-4.1.0-2]
+    let expired = lease.state.expires_at.is_some_and(|at| at <= now);
+    let session_ends = lease.state.established && (clean_start || expired);
+    let session_present = lease.state.established && !session_ends;
+    if session_ends {
         wipe(shared, lease); // [MQTT-3.1.2-4]
-        // The old session ends here, and with it the delay of its Will.
-        if let Some(pending) = will {
-            publish_will(shared, &lease.client, pending.will, now);
-        }
     }
-    // else: back within the delay, the Will is not sent. [MQTT-3.1.3-9]
+    if let Some(pending) = lease.state.will.take()
+        && (session_ends || pending.due <= now)
+    {
+        // The old session's end ends the delay too; else, back within the delay, it is not sent. [MQTT-3.1.3-9]
+        publish_will(shared, &lease.client, pending.will, now);
+    }
     lease.state.established = true;
     lease.state.expires_at = None;
     lease.client.load.connected(shared.clock.nanos(now));
@@ -42,7 +46,12 @@ pub(crate) fn begin(shared: &Shared, lease: &mut Lease, clean_start: bool, now: 
 
 /// A connection ended: the session waits for the next one or ends with it.
 pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: Instant) {
-    lease.client.outbox.detach();
+    let mut session = end.session;
+    // What share groups gave to this member goes to others: what it has not acknowledged, then what it has not
+    // been sent. QoS 2 stays with whom it was sent to. [MQTT-4.8.2-4]
+    let queued = lease.client.outbox.detach();
+    let mut orphans = session.withdraw(|delivery| delivery.share.is_some());
+    orphans.extend(queued);
     // A user who is no more leaves nothing behind.
     let ends_now = end.expiry == SessionExpiry::AtDisconnect || lease.client.rights.standing() == Standing::Revoked;
     if let Some(will) = end.will {
@@ -52,11 +61,15 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
             _ => publish_will(shared, &lease.client, will, now), // [MQTT-3.1.2-8]
         }
     }
+    let number = lease.client.number;
     if ends_now {
-        finish(shared, lease);
+        finish(shared, lease); // first, so that its groups no longer know it [MQTT-4.8.2-5]
+        redispatch(shared, number, orphans, now);
         return;
     }
-    lease.state.session = end.session;
+    redispatch(shared, number, orphans, now);
+    session.detach();
+    lease.state.session = session;
     lease.state.expires_at = match end.expiry {
         SessionExpiry::After(interval) => now.checked_add(interval),
         SessionExpiry::AtDisconnect | SessionExpiry::Never => None,
@@ -74,21 +87,27 @@ pub(crate) fn revoke(shared: &Shared, lease: Lease) {
 pub(crate) fn expire(shared: &Shared, mut lease: Lease, now: Instant) {
     lease.state.scheduled = None;
     let expired = lease.state.expires_at.is_some_and(|at| at <= now);
-    let is_due = expired || lease.state.will.as_ref().is_some_and(|pending| pending.due <= now);
-    if is_due && let Some(pending) = lease.state.will.take() {
+    if let Some(pending) = lease.state.will.take_if(|pending| expired || pending.due <= now) {
         publish_will(shared, &lease.client, pending.will, now);
     }
     if expired {
-        tracing::debug!(client = %lease.client.id, "session expired"); // [MQTT-4.1.0-2]
+        tracing::debug!(client = ?lease.client.id, "session expired"); // [MQTT-4.1.0-2]
         finish(shared, lease);
     } else {
         schedule(shared, &mut lease, now);
     }
 }
 
+fn redispatch(shared: &Shared, number: u64, orphans: Vec<Delivery>, now: Instant) {
+    if !orphans.is_empty() {
+        shared.router.redispatch(orphans, now, &mut Rng::new(number));
+    }
+}
+
 /// The session is over.
 fn finish(shared: &Shared, mut lease: Lease) {
     wipe(shared, &mut lease);
+    lease.client.outbox.close();
     lease.state.ended = true;
     shared.registry.remove(&lease.client);
 }
@@ -106,8 +125,8 @@ fn wipe(shared: &Shared, lease: &mut Lease) {
 fn schedule(shared: &Shared, lease: &mut Lease, now: Instant) {
     let will_due = lease.state.will.as_ref().map(|pending| pending.due);
     let Some(at) = [will_due, lease.state.expires_at].into_iter().flatten().min() else { return };
-    // One that is due earlier looks again by itself; one in the past may have found the client connected.
-    if lease.state.scheduled.is_none_or(|scheduled| scheduled > at || scheduled <= now) {
+    // One that is due earlier looks again by itself. One that is nearly due may just now find the lease taken.
+    if lease.state.scheduled.is_none_or(|scheduled| scheduled > at || scheduled <= now + SCHEDULE_SLACK) {
         lease.state.scheduled = Some(at);
         shared.expiry.push(at, &lease.client);
     }
@@ -115,7 +134,7 @@ fn schedule(shared: &Shared, lease: &mut Lease, now: Instant) {
 
 fn publish_will(shared: &Shared, client: &Client, will: Will, now: Instant) {
     if !client.rights.may_publish_will(&will.topic) {
-        tracing::info!(client = %client.id, topic = %will.topic, "will is no longer authorized");
+        tracing::info!(client = ?client.id, topic = ?will.topic, "will is no longer authorized");
         return;
     }
     let publication = Publication {
@@ -127,6 +146,9 @@ fn publish_will(shared: &Shared, client: &Client, will: Will, now: Instant) {
     };
     let mut publisher = Publisher::new(client.number);
     let reason = publisher.publish(&shared.router, &publication, now);
-    publisher.flush();
-    tracing::debug!(topic = %publication.topic, %reason, "will published");
+    publisher.flush(&shared.router, now);
+    tracing::debug!(topic = ?publication.topic, %reason, "will published");
 }
+
+/// A visit of the expiry queue that is due so soon is not counted on.
+const SCHEDULE_SLACK: Duration = Duration::from_secs(1);

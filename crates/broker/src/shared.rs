@@ -1,10 +1,11 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime};
 
 use tenbin_balancer::MemberLoad;
 use tenbin_codec::{Text, TopicName};
 use tenbin_session::handshake::Capabilities;
+use tokio::sync::watch;
 
 use crate::Config;
 use crate::auth::{Access, Principal, Rights};
@@ -13,7 +14,7 @@ use crate::expiry::ExpiryQueue;
 use crate::metrics::Metrics;
 use crate::outbox::{Budget, Outbox, OutboxLimits};
 use crate::registry::{Client, ClientRegistry};
-use crate::router::{RetainedLimits, Router};
+use crate::router::{GroupQueues, RetainedLimits, Router};
 
 /// What all tasks of one broker share.
 ///
@@ -35,8 +36,8 @@ pub(crate) struct Shared {
     pub(crate) budget: Arc<Budget>,
     /// Connections that are open now.
     pub(crate) connections: AtomicUsize,
-    /// Set once, before every connection is told.
-    pub(crate) stopping: AtomicBool,
+    /// Becomes true once, before every connection is told.
+    pub(crate) stopping: watch::Sender<bool>,
     /// Numbers for assigned Client Identifiers.
     pub(crate) assigned_ids: AtomicUsize,
     /// Milliseconds since 1970 at which the broker started: keeps assigned identifiers of different runs apart.
@@ -47,17 +48,20 @@ impl Shared {
     pub(crate) fn new(config: Config, access: Access, is_configured_only: bool) -> Self {
         let clock = Clock::new();
         let metrics = Arc::<Metrics>::default();
+        let budget = Arc::new(Budget::new(config.queue_total_bytes_maximum()));
+        let groups =
+            GroupQueues { limits: queue_limits(&config), budget: Arc::clone(&budget), metrics: Arc::clone(&metrics) };
         let retained =
             RetainedLimits { messages: config.retained.messages_maximum, bytes: config.retained.bytes_maximum };
         Self {
             capabilities: config.capabilities(),
-            router: Router::new(config.policy, retained, clock),
+            router: Router::new(config.policy, retained, groups, clock),
             registry: ClientRegistry::default(),
             clock,
             expiry: ExpiryQueue::default(),
-            budget: Arc::new(Budget::new(config.queue_total_bytes_maximum())),
+            budget,
             connections: AtomicUsize::new(0),
-            stopping: AtomicBool::new(false),
+            stopping: watch::Sender::new(false),
             assigned_ids: AtomicUsize::new(0),
             started_at: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis()),
             metrics,
@@ -70,11 +74,7 @@ impl Shared {
     /// A session that does not exist yet.
     pub(crate) fn new_client(&self, principal: &Principal, number: u64, now: Instant) -> Client {
         let load = Arc::new(MemberLoad::new(self.clock.nanos(now)));
-        let limits = OutboxLimits {
-            messages: self.config.queue_messages_maximum(),
-            bytes: self.config.queue_bytes_maximum(),
-            when_full: self.config.queue.when_full,
-        };
+        let limits = queue_limits(&self.config);
         let outbox = Outbox::new(limits, Arc::clone(&load), Arc::clone(&self.budget), Arc::clone(&self.metrics));
         let rights = Rights::new(Arc::clone(&self.access), principal.clone());
         Client::new(principal.client_id.detach(), number, Arc::new(outbox), load, Arc::new(rights))
@@ -90,11 +90,31 @@ impl Shared {
             && !RESERVED.iter().any(|reserved| topic.as_bytes().starts_with(reserved))
     }
 
+    /// Whether the broker is stopping.
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+
+    /// Waits until the broker is stopping.
+    pub(crate) async fn stopped(&self) {
+        // The sender is ours: the wait ends by the value alone.
+        let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
+    }
+
     /// A Client Identifier for a client that sent none.
     pub(crate) fn next_assigned_id(&self) -> Text {
         let number = self.assigned_ids.fetch_add(1, Ordering::Relaxed);
         let id = format!("tenbin-{:x}-{number}", self.started_at);
         Text::try_from(id).unwrap_or(Text::EMPTY)
+    }
+}
+
+/// The bounds of one session's queue, and of one share group's.
+fn queue_limits(config: &Config) -> OutboxLimits {
+    OutboxLimits {
+        messages: config.queue_messages_maximum(),
+        bytes: config.queue_bytes_maximum(),
+        when_full: config.queue.when_full,
     }
 }
 

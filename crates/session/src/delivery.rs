@@ -1,3 +1,4 @@
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,12 +17,15 @@ pub struct Delivery {
     pub subscription_identifiers: Option<Arc<[u32]>>,
     /// When the message becomes worthless; `None` = never.
     pub expires_at: Option<Instant>,
+    /// The share group that chose this receiver, by a number of the application's: until it is sent the message
+    /// may be given to another member; `None` = meant for this receiver alone.
+    pub share: Option<NonZeroU64>,
 }
 
 impl Delivery {
     /// A message without subscription identifiers and expiry.
     pub fn new(template: PublishTemplate, qos: QoS, retain: bool) -> Self {
-        Self { template, qos, retain, subscription_identifiers: None, expires_at: None }
+        Self { template, qos, retain, subscription_identifiers: None, expires_at: None, share: None }
     }
 
     /// Whether its time is over, so that it is not sent any more `[MQTT-3.3.2-5]`.
@@ -31,7 +35,7 @@ impl Delivery {
 
     /// Bytes of memory it stands for in a queue.
     pub fn queued_bytes(&self) -> usize {
-        self.template.len() + size_of::<Self>()
+        self.template.len() + size_of::<Self>() + self.identifiers().len() * IDENTIFIER_BYTES
     }
 
     /// A copy that keeps no read buffer alive.
@@ -51,3 +55,6 @@ impl Delivery {
         Some(u32::try_from(seconds).unwrap_or(u32::MAX))
     }
 }
+
+/// Bytes that a Subscription Identifier takes on the wire at most.
+const IDENTIFIER_BYTES: usize = 5;

@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-use tenbin_codec::PacketId;
+use tenbin_codec::{PacketId, QoS};
 
 use crate::Delivery;
 
@@ -22,6 +22,8 @@ pub(crate) struct Outbound {
     first: u64,
     /// Messages that are not done.
     messages: usize,
+    /// Bytes of memory that unacknowledged messages stand for.
+    bytes: usize,
 }
 
 /// What a Packet Identifier waits for.
@@ -43,6 +45,7 @@ impl Outbound {
         }
         let id = packet_id(self.first + self.slots.len() as u64);
         self.messages += usize::from(stage.is_message());
+        self.bytes += stage.bytes();
         self.slots.push_back(Some(stage));
         Some(id)
     }
@@ -55,8 +58,9 @@ impl Outbound {
     /// Puts another stage in the place of the one that `id` is in.
     pub(crate) fn advance(&mut self, id: PacketId, stage: Stage) {
         let position = self.position(id);
-        if let Some(slot @ Some(_)) = self.slots.get_mut(position) {
-            *slot = Some(stage);
+        if let Some(Some(slot)) = self.slots.get_mut(position) {
+            self.bytes = self.bytes + stage.bytes() - slot.bytes();
+            *slot = stage;
         }
     }
 
@@ -65,6 +69,7 @@ impl Outbound {
         let position = self.position(id);
         let stage = self.slots.get_mut(position)?.take()?;
         self.messages -= usize::from(stage.is_message());
+        self.bytes -= stage.bytes();
         while let Some(None) = self.slots.front() {
             self.slots.pop_front();
             self.first += 1;
@@ -82,8 +87,42 @@ impl Outbound {
         }
     }
 
+    /// Takes out the QoS 1 messages that wait for PUBACK and that `wanted` says, oldest first.
+    pub(crate) fn withdraw(&mut self, wanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
+        let mut withdrawn = Vec::new();
+        for sequence in self.first..self.next_sequence() {
+            let id = packet_id(sequence);
+            let Some(Stage::Published(delivery)) = self.stage(id) else { continue };
+            if delivery.qos == QoS::AtLeastOnce
+                && wanted(delivery)
+                && let Some(Stage::Published(delivery)) = self.close(id)
+            {
+                withdrawn.push(delivery);
+            }
+        }
+        withdrawn
+    }
+
+    /// Copies what waits for an acknowledgement out of the buffers that it was read into.
+    pub(crate) fn detach(&mut self) {
+        for stage in self.slots.iter_mut().flatten() {
+            if let Stage::Published(delivery) = stage {
+                *delivery = delivery.detach();
+            }
+        }
+    }
+
+    /// Packet Identifiers that can be given now.
+    pub(crate) fn free(&self) -> u16 {
+        (IDS - self.slots.len() as u64) as u16
+    }
+
     pub(crate) fn messages(&self) -> usize {
         self.messages
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// The sequence number of `id`, if it is open.
@@ -110,6 +149,13 @@ impl Outbound {
 impl Stage {
     fn is_message(&self) -> bool {
         !matches!(self, Self::Request)
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Published(delivery) => delivery.queued_bytes(),
+            Self::Released | Self::Request => 0,
+        }
     }
 }
 

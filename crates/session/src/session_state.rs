@@ -2,6 +2,7 @@ use std::collections::HashSet;
 
 use tenbin_codec::PacketId;
 
+use crate::Delivery;
 use crate::outbound::Outbound;
 
 /// Session State (MQTT 5.0 §4.1) of one side, as far as it is about messages under way: what outlives a
@@ -27,9 +28,26 @@ impl Session {
         self.outbound.messages()
     }
 
+    /// Bytes of memory that sent messages stand for which may have to be sent again.
+    pub fn in_flight_bytes(&self) -> usize {
+        self.outbound.bytes()
+    }
+
+    /// Copies the messages under way out of the buffers that they were read into, for a session that is kept long.
+    pub fn detach(&mut self) {
+        self.outbound.detach();
+    }
+
     /// QoS 2 messages that we took and that are not released.
     pub fn awaiting_release(&self) -> usize {
         self.awaiting_release.len()
+    }
+
+    /// Takes back the unacknowledged QoS 1 messages that `wanted` says, oldest first, to give them to somebody
+    /// else: the peer may have got them, so this is at least once. Only for a session without a connection. QoS 2
+    /// messages stay with whom they were sent to `[MQTT-4.8.2-4]`.
+    pub fn withdraw(&mut self, wanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
+        self.outbound.withdraw(wanted)
     }
 
     /// Whether nothing is under way in either direction.

@@ -275,8 +275,9 @@ mod tests {
     #[test]
     fn the_examples_in_the_shipped_file_are_legal_and_name_every_key() {
         let is_key = |line: &str| line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
-        let example =
-            |line: &'static str| line.strip_prefix("# ").filter(|line| line.starts_with("[[") || is_key(line));
+        let example = |line: &'static str| {
+            line.strip_prefix("# ").filter(|line| line.starts_with("[[") && line.ends_with("]]") || is_key(line))
+        };
         let text = Config::DEFAULT_TOML.lines().filter_map(example).collect::<Vec<_>>().join("\n");
         let config = Config::parse(&text).unwrap();
         let shown = format!("{:?} {:?}", config.listeners, config.acl);

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use tenbin_balancer::LoadReport;
+use bytes::Bytes;
+use tenbin_balancer::{LoadReport, Rng};
 use tenbin_codec::{
     AckProperties, Disconnect, Packet, PacketType, PingReq, ReasonCode, SubAck, Subscribe, Subscription, UnsubAck,
     Unsubscribe,
@@ -19,7 +20,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         match event {
             Event::Publish(publication) => {
                 *received += 1;
-                self.publish(&publication, now)?;
+                self.publish(publication, now);
             }
             Event::Duplicate(ack) => self.acks.push((ack, ReasonCode::Success)),
             Event::Subscribe(subscribe) => self.subscribe(subscribe, now),
@@ -37,21 +38,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         Ok(())
     }
 
-    fn publish(&mut self, publication: &Publication, now: Instant) -> Result<(), End> {
+    fn publish(&mut self, mut publication: Publication, now: Instant) {
+        if self.transport.is_small_part(publication.payload.len()) {
+            // Receivers that lag would keep all of the read buffer alive for it.
+            publication.payload = Bytes::copy_from_slice(&publication.payload);
+        }
         // The topic is what counts, however it was said: an alias stands for it already.
         let reason = if !self.shared.may_publish(&publication.topic) {
-            tracing::debug!(client = %self.lease.client.id, topic = %publication.topic, "topic refused");
+            tracing::debug!(client = ?self.lease.client.id, topic = ?publication.topic, "topic refused");
             ReasonCode::TopicNameInvalid
         } else if !self.lease.client.rights.may_publish(&publication.topic) {
-            tracing::debug!(client = %self.lease.client.id, topic = %publication.topic, "not authorized to publish");
+            tracing::debug!(client = ?self.lease.client.id, topic = ?publication.topic, "not authorized to publish");
             ReasonCode::NotAuthorized
         } else {
-            self.publisher.publish(&self.shared.router, publication, now)
+            self.publisher.publish(&self.shared.router, &publication, now)
         };
         if let Some(ack) = publication.ack {
             self.acks.push((ack, reason));
         }
-        Ok(())
     }
 
     fn subscribe(&mut self, subscribe: Subscribe, now: Instant) {
@@ -86,7 +90,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         let suback = SubAck { packet_id: subscribe.packet_id, properties: AckProperties::default(), reasons };
         self.connection.write(&Packet::SubAck(suback), now, &mut self.transport.out); // [MQTT-3.8.4-1]
         // Behind what waits already: those are older.
-        self.lease.client.outbox.push(&mut retained);
+        self.lease.client.outbox.push(&mut retained, &mut Vec::new(), now);
+        let filters = subscribe.subscriptions.iter().map(|subscription| &subscription.filter);
+        self.shared.router.connected(filters, now, &mut Rng::new(self.lease.client.number));
     }
 
     fn unsubscribe(&mut self, unsubscribe: Unsubscribe, now: Instant) {
@@ -113,7 +119,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             }
             Err(error) => {
                 self.shared.metrics.load_reports_rejected.add(1);
-                tracing::debug!(client = %self.lease.client.id, %error, "load report rejected");
+                tracing::debug!(client = ?self.lease.client.id, %error, "load report rejected");
             }
         }
     }
@@ -122,7 +128,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
     pub(super) fn count_dropped_resends(&mut self) {
         while let Some(packet_id) = self.connection.poll_dropped() {
             self.shared.metrics.dropped_too_large.add(1);
-            tracing::info!(client = %self.lease.client.id, %packet_id, "message is too large to be sent again");
+            tracing::info!(client = ?self.lease.client.id, %packet_id, "message is too large to be sent again");
         }
     }
 

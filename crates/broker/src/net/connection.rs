@@ -1,5 +1,6 @@
 //! The task that owns one Network Connection: reads, decodes, applies, and writes what waits for its client.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -69,16 +70,18 @@ pub(super) struct ConnectionTask<'a, S> {
     pub(super) transport: Transport<S>,
     pub(super) reauthentication: Reauthentication,
     decoder: Decoder,
-    deliveries: Vec<Delivery>,
     timer: Option<Pin<Box<Sleep>>>,
     socket_blocked: bool,
+    /// Bytes read since others were last let run.
+    read_in_turn: usize,
 }
 
 /// What is ready at once; more than one may be, and none may keep the others waiting.
 #[derive(Default)]
 struct Ready {
     read: Option<std::io::Result<usize>>,
-    taken: Option<Taken>,
+    control: Option<Control>,
+    sent: bool,
     answer: Option<Answer>,
     timer: bool,
 }
@@ -95,9 +98,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             transport,
             reauthentication,
             decoder,
-            deliveries: Vec::new(),
             timer: connection.poll_timeout().map(|at| Box::pin(tokio::time::sleep_until(at.into()))),
             socket_blocked: false,
+            read_in_turn: 0,
             lease,
             connection,
         }
@@ -120,14 +123,15 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
                 Err(error) => return End::Closed(error),
             };
             let now = Instant::now();
-            match ready.taken {
-                Some(Taken::Control(Control::RightsChanged)) => {
+            match ready.control {
+                // One that asked and lost against a newer one may tell us after that one is us.
+                Some(Control::TakenOver) if !self.lease.is_superseded() => {}
+                Some(Control::RightsChanged) => {
                     if let Err(end) = self.take_rights_over() {
                         return end;
                     }
                 }
-                Some(Taken::Control(control)) => return End::Control(control),
-                Some(Taken::Deliveries) => self.send_deliveries(now),
+                Some(control) => return End::Control(control),
                 None => {}
             }
             if let Some(answer) = ready.answer
@@ -137,14 +141,17 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             }
             match ready.read {
                 Some(Ok(0)) => return End::Closed(std::io::ErrorKind::UnexpectedEof.into()),
-                Some(Ok(_)) => {
-                    match self.handle_input(now) {
-                        // A receiver lags for want of processor time: let it run.
-                        Ok(pressure) if pressure => tokio::task::yield_now().await,
-                        Ok(_) => {}
-                        Err(end) => return end,
+                Some(Ok(read)) => match self.handle_input(now) {
+                    // A receiver lags for want of processor time, or we have had ours: let others run.
+                    Ok(pressure) => {
+                        self.read_in_turn += read;
+                        if pressure || self.read_in_turn >= TURN_BYTES {
+                            self.read_in_turn = 0;
+                            tokio::task::yield_now().await;
+                        }
                     }
-                }
+                    Err(end) => return end,
+                },
                 Some(Err(error)) => return End::Closed(error),
                 None => {}
             }
@@ -166,14 +173,23 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         }
         let mut ready = Ready::default();
         let waiting = self.transport.out.len();
-        let quota = usize::from(self.connection.send_quota());
+        // What is unacknowledged is bounded like what waits: by the same number of bytes.
+        let in_flight_full = self.connection.session().in_flight_bytes() >= self.shared.config.queue_bytes_maximum();
+        let quota = if in_flight_full { 0 } else { usize::from(self.connection.send_quota()) };
         // A socket that takes no more leaves the rest in the queue, where it is bounded and others see it.
         let room = OUT_FULL.saturating_sub(waiting);
         self.tell_socket_blocked(room == 0);
-        let outbox = &self.lease.client.outbox;
-        if let Poll::Ready(taken) = outbox.poll_take(context, quota, room.min(TAKE), &mut self.deliveries) {
-            ready.taken = Some(taken);
-        }
+        DELIVERIES.with_borrow_mut(|deliveries| {
+            let outbox = &self.lease.client.outbox;
+            match outbox.poll_take(context, quota, room.min(TAKE), deliveries) {
+                Poll::Ready(Taken::Control(control)) => ready.control = Some(control),
+                Poll::Ready(Taken::Deliveries) => {
+                    self.send(deliveries, Instant::now());
+                    ready.sent = true;
+                }
+                Poll::Pending => {}
+            }
+        });
         // A client that does not read our answers is not read from either.
         if waiting < OUT_FULL
             && let Poll::Ready(read) = self.transport.poll_read(context)
@@ -186,10 +202,12 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         if let Some(timer) = &mut self.timer {
             ready.timer = timer.as_mut().poll(context).is_ready();
         }
-        if ready.taken.is_some() || ready.read.is_some() || ready.answer.is_some() || ready.timer {
+        let answered = ready.answer.is_some();
+        if ready.control.is_some() || ready.sent || ready.read.is_some() || answered || ready.timer {
             return Poll::Ready(Ok(ready));
         }
         self.transport.idle();
+        self.acks.shrink_to(KEPT_ACKS);
         Poll::Pending
     }
 
@@ -197,7 +215,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
     fn handle_input(&mut self, now: Instant) -> Result<bool, End> {
         let applied = self.apply_input(now);
         // Also before an end: what came before it is legal and has been taken.
-        let pressure = self.publisher.flush();
+        let pressure = self.publisher.flush(&self.shared.router, now);
         for (ack, reason) in self.acks.drain(..) {
             self.connection.acknowledge(ack, reason, now, &mut self.transport.out);
         }
@@ -224,10 +242,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         result
     }
 
-    fn send_deliveries(&mut self, now: Instant) {
+    fn send(&mut self, deliveries: &mut Vec<Delivery>, now: Instant) {
         let (mut sent, mut expired, mut too_large) = (0, 0, 0);
         let mut blocked = Vec::new();
-        for delivery in self.deliveries.drain(..) {
+        for delivery in deliveries.drain(..) {
             match self.connection.send(delivery, now, &mut self.transport.out) {
                 Sent::Written(_) => sent += 1,
                 Sent::Expired => expired += 1,
@@ -279,29 +297,29 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         let mut server_reference = None;
         let reason = match &end {
             End::Refused(refusal) => {
-                tracing::info!(%peer, %client, ?refusal, "refused when it authenticated again");
+                tracing::info!(%peer, ?client, ?refusal, "refused when it authenticated again");
                 server_reference.clone_from(&refusal.server_reference);
                 refusal.reason
             }
             End::Revoked => {
-                tracing::info!(%peer, %client, "no longer authorized");
+                tracing::info!(%peer, ?client, "no longer authorized");
                 Some(ReasonCode::NotAuthorized)
             }
             End::Disconnect(reason) => {
-                tracing::debug!(%peer, %client, %reason, "disconnected");
+                tracing::debug!(%peer, ?client, %reason, "disconnected");
                 None
             }
             End::Closed(error) => {
-                tracing::debug!(%peer, %client, %error, "connection lost");
+                tracing::debug!(%peer, ?client, %error, "connection lost");
                 None
             }
             End::Violation(violation) => {
                 self.shared.metrics.violations.add(1);
-                tracing::info!(%peer, %client, rule = violation.rule(), "{violation}");
+                tracing::info!(%peer, ?client, rule = violation.rule(), "{violation}");
                 Some(violation.reason())
             }
             End::Control(Control::TakenOver) => {
-                tracing::debug!(%peer, %client, "session taken over");
+                tracing::debug!(%peer, ?client, "session taken over");
                 Some(ReasonCode::SessionTakenOver) // [MQTT-3.1.4-3]
             }
             End::Control(Control::ShuttingDown) => Some(ReasonCode::ServerShuttingDown),
@@ -325,9 +343,18 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
     }
 }
 
+thread_local! {
+    /// What was taken from a queue and is being written: one a thread, since it is written before anything else.
+    static DELIVERIES: RefCell<Vec<Delivery>> = RefCell::default();
+}
+
 /// Unwritten bytes at which no more messages are taken and the client is not read from.
 const OUT_FULL: usize = 256 * 1024;
 /// Bytes of messages that are taken from the queue at once.
 const TAKE: usize = 128 * 1024;
+/// Bytes that are read before others are let run.
+const TURN_BYTES: usize = 256 * 1024;
+/// Places for acknowledgements that an idle connection keeps.
+const KEPT_ACKS: usize = 512;
 /// How long a client has for reading our last words.
 const GOODBYE: Duration = Duration::from_secs(2);

@@ -3,9 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use tenbin_balancer::Rng;
 use tenbin_codec::{
     ConnAck, ConnAckProperties, Connect, DecodeError, Decoded, Decoder, Packet, ProtocolVersion, ReasonCode, Text, Will,
 };
@@ -42,7 +42,11 @@ pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
     let mut decoder = Decoder::server(shared.config.connect_packet_bytes_maximum());
     let timeout = shared.config.connect_timeout();
     let deadline = tokio::time::Instant::now() + timeout;
-    let connect = match tokio::time::timeout_at(deadline, read_connect(transport, &mut decoder)).await {
+    let connect = tokio::select! {
+        connect = tokio::time::timeout_at(deadline, read_connect(transport, &mut decoder)) => connect,
+        () = shared.stopped() => return None,
+    };
+    let connect = match connect {
         Ok(Ok(connect)) => connect,
         Ok(Err(NoConnect::Decode(error))) => {
             shared.metrics.violations.add(1);
@@ -153,21 +157,23 @@ async fn establish<S: AsyncRead + AsyncWrite + Unpin>(
     let new_client = |number| shared.new_client(&principal, number, Instant::now());
     let claimed = shared.registry.claim(&principal.client_id, &principal.identity, new_client).await;
     let mut lease = claimed.map_err(|none| match none {
-        NoClaim::Superseded => ReasonCode::SessionTakenOver,
+        NoClaim::Superseded => ReasonCode::ServerBusy,
         NoClaim::NotOurs => ReasonCode::NotAuthorized,
     })?;
     let now = Instant::now();
     lease.client.rights.renew(principal);
     lease.state.rights_epoch = rights_epoch;
     negotiated.connack.session_present = lifecycle::begin(shared, &mut lease, connect.clean_start, now);
-    lease.client.outbox.attach();
+    lease.client.outbox.attach(negotiated.limits.peer_maximum_packet_size);
     if negotiated.connack.session_present {
-        enforcement::review(shared, &mut lease); // it may have come through another listener
+        enforcement::review(shared, &mut lease, now); // it may have come through another listener
     }
+    let subscriptions = lease.state.subscriptions.keys();
+    shared.router.connected(subscriptions, now, &mut Rng::new(lease.client.number));
     let session = std::mem::take(&mut lease.state.session);
     let mut connection = Connection::new(Role::Server, connect.version, negotiated.limits, session, now);
     tracing::debug!(
-        %peer, client = %lease.client.id, version = %connect.version, clean_start = connect.clean_start,
+        %peer, client = ?lease.client.id, version = %connect.version, clean_start = connect.clean_start,
         session_present = negotiated.connack.session_present, "connected"
     );
     Packet::ConnAck(Box::new(negotiated.connack)).encode(connect.version, &mut transport.out);
@@ -179,8 +185,8 @@ async fn establish<S: AsyncRead + AsyncWrite + Unpin>(
 
 /// What of a well-formed CONNECT is not served.
 fn check(shared: &Shared, connect: &Connect) -> Result<(), ReasonCode> {
-    if shared.stopping.load(Ordering::Relaxed) {
-        return Err(ReasonCode::ServerShuttingDown);
+    if shared.is_stopping() {
+        return Err(ReasonCode::ServerUnavailable);
     }
     if let Some(will) = &connect.will
         && !shared.may_publish(&will.topic)

@@ -39,7 +39,7 @@ pub(crate) async fn run(shared: Arc<Shared>, listener: TcpListener, name: Arc<st
 
 fn accept(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr, listener: &Arc<str>) {
     let open = shared.connections.fetch_add(1, Ordering::Relaxed);
-    if open >= shared.config.connections.maximum || shared.stopping.load(Ordering::Relaxed) {
+    if open >= shared.config.connections.maximum || shared.is_stopping() {
         shared.connections.fetch_sub(1, Ordering::Relaxed);
         shared.metrics.connections_refused.add(1);
         tracing::debug!(%peer, "no room for another connection");

@@ -17,11 +17,20 @@ pub(super) struct Transport<S> {
     /// Bytes that the next read has room for: grows while reads fill it, shrinks with small ones.
     chunk: usize,
     small_reads: u8,
+    /// Size of the buffer that the last read went into.
+    buffer_bytes: usize,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
     pub(super) fn new(stream: S) -> Self {
-        Self { stream, input: BytesMut::new(), out: WriteBuffer::new(), chunk: CHUNK_FIRST, small_reads: 0 }
+        Self {
+            stream,
+            input: BytesMut::new(),
+            out: WriteBuffer::new(),
+            chunk: CHUNK_FIRST,
+            small_reads: 0,
+            buffer_bytes: 0,
+        }
     }
 
     /// Writes what waits, many packets a system call. `Ready` when all is written.
@@ -41,6 +50,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
     /// Reads what is there into `input`; 0 = the peer has closed its side.
     pub(super) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.input.reserve(self.chunk);
+        self.buffer_bytes = self.input.capacity();
         let room = self.input.capacity() - self.input.len();
         match pin!(self.stream.read_buf(&mut self.input)).poll(context) {
             Poll::Ready(Ok(read)) => {
@@ -49,6 +59,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
             }
             other => other,
         }
+    }
+
+    /// Whether a payload that will be shared, not copied, is a small part of the buffer that it was read into.
+    pub(super) fn is_small_part(&self, payload_bytes: usize) -> bool {
+        payload_bytes >= WriteBuffer::SHARE_FROM && payload_bytes < self.buffer_bytes / 4
     }
 
     /// Nothing is going on: gives back memory that only a burst needed.

@@ -5,14 +5,16 @@ mod budget;
 mod queue;
 mod when_full;
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use tenbin_balancer::{Availability, MemberLoad};
 use tenbin_session::Delivery;
 
 pub(crate) use budget::Budget;
-use queue::Queue;
+pub(crate) use queue::{Queue, Reader};
 pub use when_full::WhenFull;
 
 use crate::metrics::Metrics;
@@ -29,6 +31,9 @@ pub(crate) struct Outbox {
     load: Arc<MemberLoad>,
     budget: Arc<Budget>,
     metrics: Arc<Metrics>,
+    /// The client's Maximum Packet Size in bytes. Written when a connection begins, read by publishers who choose
+    /// among members; relaxed, for the connection judges by itself again.
+    packet_bytes_maximum: AtomicU32,
 }
 
 /// Bounds of one queue.
@@ -72,7 +77,12 @@ pub(crate) enum Pressure {
 struct State {
     queue: Queue,
     attached: bool,
+    /// The session is over: nobody will ever read.
+    closed: bool,
+    /// The receiver's socket takes no more; it is woken by the socket.
     socket_blocked: bool,
+    /// The receiver has no send quota left; it is woken by an acknowledgement.
+    quota_blocked: bool,
     control: Option<Control>,
     waker: Option<Waker>,
 }
@@ -80,7 +90,8 @@ struct State {
 impl Outbox {
     pub(crate) fn new(limits: OutboxLimits, load: Arc<MemberLoad>, budget: Arc<Budget>, metrics: Arc<Metrics>) -> Self {
         load.set_availability(Availability::Offline);
-        Self { state: Mutex::default(), limits, load, budget, metrics }
+        let packet_bytes_maximum = AtomicU32::new(u32::MAX);
+        Self { state: Mutex::default(), limits, load, budget, metrics, packet_bytes_maximum }
     }
 
     /// Puts `deliveries` in, in order, and wakes the receiver once. What finds no room is dropped as
@@ -88,25 +99,37 @@ impl Outbox {
     ///
     /// Tells whether the receiver lags though its socket takes what it writes: then it wants processor time, and
     /// a publisher that gives some is the better one.
-    pub(crate) fn push(&self, deliveries: &mut Vec<Delivery>) -> Pressure {
-        let mut state = self.state();
+    ///
+    /// What a share group meant for this member and it cannot take goes to `returned`, for another member: all of
+    /// it if the client is not connected, QoS 1 and 2 if the queue is full.
+    pub(crate) fn push(&self, deliveries: &mut Vec<Delivery>, returned: &mut Vec<Delivery>, now: Instant) -> Pressure {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let reader = if state.attached { Reader::Present } else { Reader::Absent };
         let mut dropped_full = 0;
         let mut dropped_offline = 0;
         for delivery in deliveries.drain(..) {
-            if !state.attached && !delivery.qos.is_acknowledged() {
+            let acknowledged = delivery.qos.is_acknowledged();
+            if !state.attached && delivery.share.is_some() {
+                returned.push(delivery);
+            } else if state.closed || (!state.attached && !acknowledged) {
                 dropped_offline += 1;
-                continue;
+            } else if acknowledged
+                && delivery.share.is_some()
+                && !state.queue.fits(&delivery, reader, &self.limits, &self.budget, now)
+            {
+                returned.push(delivery);
+            } else {
+                dropped_full += state.queue.push(delivery, reader, &self.limits, &self.budget, now);
             }
-            dropped_full += state.queue.push(delivery, &self.limits, &self.budget);
         }
-        if dropped_full > 0 && state.attached {
+        if state.attached && state.queue.is_nearly_full(&self.limits) {
             self.load.set_availability(Availability::Full);
         }
-        // One whose socket takes no more is woken by the socket.
-        let wakes = !state.queue.is_empty() && !state.socket_blocked;
-        let waker = if wakes { state.waker.take() } else { None };
+        let can_go = state.queue.has_unacknowledged() || (!state.queue.is_empty() && !state.quota_blocked);
+        let waker = if can_go && !state.socket_blocked { state.waker.take() } else { None };
         let lags = state.attached && !state.socket_blocked && state.queue.len() > self.limits.messages / 4;
-        drop(state);
+        drop(guard);
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -133,16 +156,17 @@ impl Outbox {
         if let Some(control) = state.control.take() {
             return Poll::Ready(Taken::Control(control));
         }
+        state.quota_blocked = quota == 0;
         state.queue.take(quota, bytes, into, &self.budget);
+        if self.load.availability() == Availability::Full && state.queue.has_room(&self.limits) {
+            self.load.set_availability(Availability::Ready);
+        }
         if into.is_empty() {
             match &mut state.waker {
                 Some(waker) => waker.clone_from(context.waker()),
                 waker => *waker = Some(context.waker().clone()),
             }
             return Poll::Pending;
-        }
-        if self.load.availability() == Availability::Full && state.queue.has_room(&self.limits) {
-            self.load.set_availability(Availability::Ready);
         }
         Poll::Ready(Taken::Deliveries)
     }
@@ -167,35 +191,53 @@ impl Outbox {
     }
 
     /// A connection begins; what was asked of an earlier one is void.
-    pub(crate) fn attach(&self) {
+    pub(crate) fn attach(&self, packet_bytes_maximum: u32) {
+        self.packet_bytes_maximum.store(packet_bytes_maximum, Ordering::Relaxed);
         let mut state = self.state();
         state.attached = true;
         state.socket_blocked = false;
+        state.quota_blocked = false;
         state.control = None;
-        self.load.set_availability(Availability::Ready);
+        let is_full = state.queue.is_nearly_full(&self.limits);
+        self.load.set_availability(if is_full { Availability::Full } else { Availability::Ready });
     }
 
-    /// The connection is over. QoS 0 messages go, the others wait for the next connection and no longer keep
-    /// read buffers alive.
-    pub(crate) fn detach(&self) {
+    /// Whether the client takes a packet of so many bytes.
+    pub(crate) fn takes(&self, packet_bytes: usize) -> bool {
+        let maximum = self.packet_bytes_maximum.load(Ordering::Relaxed);
+        maximum == u32::MAX || packet_bytes <= maximum as usize
+    }
+
+    /// The connection is over. What share groups meant for this member is given back, for others. Of the rest,
+    /// QoS 0 messages go, and QoS 1 and 2 wait for the next connection and no longer keep read buffers alive.
+    pub(crate) fn detach(&self) -> Vec<Delivery> {
         let mut state = self.state();
         state.attached = false;
         state.control = None;
         state.waker = None;
+        let shared = state.queue.withdraw_shared(&self.budget);
         let dropped = state.queue.drop_unacknowledged(&self.budget);
         self.load.set_availability(Availability::Offline);
         drop(state);
         self.metrics.dropped_offline.add(dropped);
+        shared
     }
 
-    /// Forgets the messages that `keep` does not want kept.
-    pub(crate) fn retain(&self, keep: impl Fn(&Delivery) -> bool) {
-        self.state().queue.retain(keep, &self.budget);
+    /// Takes the messages out that `unwanted` names.
+    pub(crate) fn withdraw(&self, unwanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
+        self.state().queue.withdraw(unwanted, &self.budget)
     }
 
-    /// Forgets everything that waits: the session is over.
+    /// Forgets everything that waits: the session begins anew.
     pub(crate) fn clear(&self) {
-        self.state().queue.clear(&self.budget);
+        let dropped = self.state().queue.clear(&self.budget);
+        self.metrics.dropped_offline.add(dropped);
+    }
+
+    /// The session is over: what waits is dropped, and so is what still comes from publishers that chose it before.
+    pub(crate) fn close(&self) {
+        self.state().closed = true;
+        self.clear();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use tenbin_session::Delivery;
 
@@ -7,10 +8,202 @@ use super::{Budget, OutboxLimits, WhenFull};
 /// Two FIFOs that are emptied as one, by number: QoS 0 must go on when the send quota holds QoS 1 and 2 back
 /// `[MQTT-4.9.0-3]`.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
-    unacknowledged: VecDeque<Numbered>,
-    acknowledged: VecDeque<Numbered>,
+pub(crate) struct Queue {
+    unacknowledged: Lane,
+    acknowledged: Lane,
     next_number: u64,
+    /// The earliest expiry of what has come in since the last purge.
+    first_expiry: Option<Instant>,
+}
+
+/// Whom the queue is for, as far as it matters to what may come in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// A connection empties the queue.
+    Present,
+    /// Nobody does now: messages stay long, and may not use up all queues' budget.
+    Absent,
+}
+
+impl Queue {
+    pub(crate) fn len(&self) -> usize {
+        self.unacknowledged.deliveries.len() + self.acknowledged.deliveries.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether anything waits that needs no send quota.
+    pub(super) fn has_unacknowledged(&self) -> bool {
+        !self.unacknowledged.deliveries.is_empty()
+    }
+
+    /// Whether the receiver should get no new work while others can: seven eighths of a bound are used.
+    pub(super) fn is_nearly_full(&self, limits: &OutboxLimits) -> bool {
+        self.len() > limits.messages / 8 * 7 || self.bytes() > limits.bytes / 8 * 7
+    }
+
+    /// Whether a receiver that was full may be given new work: half of both bounds is free, so that it does not
+    /// flutter.
+    pub(super) fn has_room(&self, limits: &OutboxLimits) -> bool {
+        self.len() <= limits.messages / 2 && self.bytes() <= limits.bytes / 2
+    }
+
+    /// Makes room for `delivery` by dropping what has expired, `[MQTT-3.3.2-5]`; whether there is room then.
+    pub(crate) fn fits(
+        &mut self,
+        delivery: &Delivery,
+        reader: Reader,
+        limits: &OutboxLimits,
+        budget: &Budget,
+        now: Instant,
+    ) -> bool {
+        let bytes = delivery.queued_bytes();
+        self.has_place(bytes, reader, limits, budget)
+            || (self.purge(now, budget) > 0 && self.has_place(bytes, reader, limits, budget))
+    }
+
+    /// Messages that were dropped for want of room: `delivery` or older ones.
+    pub(crate) fn push(
+        &mut self,
+        delivery: Delivery,
+        reader: Reader,
+        limits: &OutboxLimits,
+        budget: &Budget,
+        now: Instant,
+    ) -> u64 {
+        let bytes = delivery.queued_bytes();
+        let mut dropped = 0;
+        if !self.fits(&delivery, reader, limits, budget, now) {
+            let may_evict = !delivery.qos.is_acknowledged() && limits.when_full == WhenFull::DropOldest;
+            // Nothing goes for a message that would find no place even then.
+            let would_fit = self.acknowledged.deliveries.len() < limits.messages
+                && self.acknowledged.bytes + bytes <= limits.bytes
+                && budget.has_room(bytes.saturating_sub(self.unacknowledged.bytes));
+            if !may_evict || !would_fit {
+                return 1;
+            }
+            while !self.has_place(bytes, reader, limits, budget) {
+                match self.unacknowledged.pop_front(budget) {
+                    Some(_oldest) => dropped += 1,
+                    None => return dropped + 1,
+                }
+            }
+        }
+        // What waits long must not keep all of the buffer alive that it was a part of.
+        let lags = reader == Reader::Absent || self.bytes() > DETACH_FROM_BYTES;
+        let delivery = if lags { delivery.detach() } else { delivery };
+        if let Some(at) = delivery.expires_at {
+            self.first_expiry = Some(self.first_expiry.map_or(at, |first| first.min(at)));
+        }
+        let numbered = Numbered { number: self.next_number, delivery };
+        self.next_number += 1;
+        self.lane(&numbered.delivery).push_back(numbered, budget);
+        dropped
+    }
+
+    /// In front of everything: only for what was taken just before.
+    pub(crate) fn push_front(&mut self, delivery: Delivery, budget: &Budget) {
+        if let Some(at) = delivery.expires_at {
+            self.first_expiry = Some(self.first_expiry.map_or(at, |first| first.min(at)));
+        }
+        self.lane(&delivery).push_front(delivery, budget);
+    }
+
+    /// Moves what may go to `into`, oldest first: QoS 0 always, QoS 1 and 2 as far as `quota` goes, until `bytes`
+    /// are reached.
+    pub(crate) fn take(&mut self, quota: usize, bytes: usize, into: &mut Vec<Delivery>, budget: &Budget) {
+        let mut quota = quota;
+        let mut taken = 0;
+        while taken < bytes {
+            let unacknowledged = self.unacknowledged.front_number();
+            let acknowledged = self.acknowledged.front_number().filter(|_| quota > 0);
+            let lane = match (unacknowledged, acknowledged) {
+                (Some(unacknowledged), Some(acknowledged)) if unacknowledged < acknowledged => &mut self.unacknowledged,
+                (_, Some(_)) => {
+                    quota -= 1;
+                    &mut self.acknowledged
+                }
+                (Some(_), None) => &mut self.unacknowledged,
+                (None, None) => break,
+            };
+            let Some(delivery) = lane.pop_front(budget) else { break };
+            taken += delivery.queued_bytes();
+            into.push(delivery);
+        }
+        self.unacknowledged.shrink();
+        self.acknowledged.shrink();
+    }
+
+    /// Takes out what share groups meant for this receiver, oldest first.
+    pub(super) fn withdraw_shared(&mut self, budget: &Budget) -> Vec<Delivery> {
+        self.withdraw(|delivery| delivery.share.is_some(), budget)
+    }
+
+    /// Takes out what is wanted elsewhere or not at all, oldest first.
+    pub(super) fn withdraw(&mut self, wanted: impl Fn(&Delivery) -> bool, budget: &Budget) -> Vec<Delivery> {
+        let is_wanted = |numbered: &Numbered| wanted(&numbered.delivery);
+        let mut taken = self.unacknowledged.remove_where(is_wanted, budget);
+        taken.extend(self.acknowledged.remove_where(is_wanted, budget));
+        taken.make_contiguous().sort_by_key(|numbered| numbered.number);
+        taken.into_iter().map(|numbered| numbered.delivery).collect()
+    }
+
+    /// Drops QoS 0 and detaches the rest from read buffers; how many were dropped.
+    pub(super) fn drop_unacknowledged(&mut self, budget: &Budget) -> u64 {
+        let dropped = self.unacknowledged.deliveries.len() as u64;
+        self.unacknowledged.clear(budget);
+        for numbered in &mut self.acknowledged.deliveries {
+            numbered.delivery = numbered.delivery.detach();
+        }
+        self.acknowledged.deliveries.shrink_to_fit();
+        dropped
+    }
+
+    /// Forgets everything; how many messages that were.
+    pub(crate) fn clear(&mut self, budget: &Budget) -> u64 {
+        let dropped = self.len() as u64;
+        self.unacknowledged.clear(budget);
+        self.acknowledged.clear(budget);
+        dropped
+    }
+
+    fn lane(&mut self, delivery: &Delivery) -> &mut Lane {
+        if delivery.qos.is_acknowledged() { &mut self.acknowledged } else { &mut self.unacknowledged }
+    }
+
+    fn bytes(&self) -> usize {
+        self.unacknowledged.bytes + self.acknowledged.bytes
+    }
+
+    fn has_place(&self, bytes: usize, reader: Reader, limits: &OutboxLimits, budget: &Budget) -> bool {
+        let in_budget = match reader {
+            // Whoever reads can always get a little, however much others have left lying.
+            Reader::Present => self.bytes() + bytes <= FLOOR_BYTES || budget.has_room(bytes),
+            Reader::Absent => budget.has_room_for_absent(bytes),
+        };
+        in_budget && self.len() < limits.messages && self.bytes() + bytes <= limits.bytes
+    }
+
+    /// Drops what has expired; how many messages that were. Looks only if something has.
+    fn purge(&mut self, now: Instant, budget: &Budget) -> usize {
+        if self.first_expiry.is_none_or(|first| first > now) {
+            return 0;
+        }
+        let expired = |numbered: &Numbered| numbered.delivery.is_expired(now);
+        let purged = self.unacknowledged.remove_where(expired, budget).len()
+            + self.acknowledged.remove_where(expired, budget).len();
+        let deliveries = self.unacknowledged.deliveries.iter().chain(&self.acknowledged.deliveries);
+        self.first_expiry = deliveries.filter_map(|numbered| numbered.delivery.expires_at).min();
+        purged
+    }
+}
+
+/// One FIFO and what it weighs.
+#[derive(Debug, Default)]
+struct Lane {
+    deliveries: VecDeque<Numbered>,
     bytes: usize,
 }
 
@@ -20,125 +213,63 @@ struct Numbered {
     delivery: Delivery,
 }
 
-impl Queue {
-    pub(super) fn len(&self) -> usize {
-        self.unacknowledged.len() + self.acknowledged.len()
+impl Lane {
+    fn front_number(&self) -> Option<u64> {
+        self.deliveries.front().map(|front| front.number)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Whether a receiver that was full may be given new work: half of both bounds is free, so that it does not
-    /// flutter.
-    pub(super) fn has_room(&self, limits: &OutboxLimits) -> bool {
-        self.len() <= limits.messages / 2 && self.bytes <= limits.bytes / 2
-    }
-
-    /// Messages that were dropped for want of room: `delivery` or older ones.
-    pub(super) fn push(&mut self, delivery: Delivery, limits: &OutboxLimits, budget: &Budget) -> u64 {
-        let bytes = delivery.queued_bytes();
-        let mut dropped = 0;
-        while !self.fits(bytes, limits, budget) {
-            let evict = !delivery.qos.is_acknowledged() && limits.when_full == WhenFull::DropOldest;
-            let oldest = if evict { self.unacknowledged.pop_front() } else { None };
-            dropped += 1;
-            match oldest {
-                Some(oldest) => self.account_out(&oldest.delivery, budget),
-                None => return dropped,
-            }
-        }
-        // A receiver that lags keeps what waits for it long: a slice of a read buffer would keep all of it.
-        let delivery = if self.bytes > DETACH_FROM_BYTES { delivery.detach() } else { delivery };
+    fn push_back(&mut self, numbered: Numbered, budget: &Budget) {
+        let bytes = numbered.delivery.queued_bytes();
         self.bytes += bytes;
         budget.take(bytes);
-        let numbered = Numbered { number: self.next_number, delivery };
-        self.next_number += 1;
-        if numbered.delivery.qos.is_acknowledged() {
-            self.acknowledged.push_back(numbered);
-        } else {
-            self.unacknowledged.push_back(numbered);
-        }
-        dropped
+        self.deliveries.push_back(numbered);
     }
 
-    /// In front of everything: only for what was taken just before.
-    pub(super) fn push_front(&mut self, delivery: Delivery, budget: &Budget) {
+    fn push_front(&mut self, delivery: Delivery, budget: &Budget) {
         let bytes = delivery.queued_bytes();
         self.bytes += bytes;
         budget.take(bytes);
-        let queue = if delivery.qos.is_acknowledged() { &mut self.acknowledged } else { &mut self.unacknowledged };
-        // Equal numbers are fine: what is put back is oldest in its own queue.
-        let number = queue.front().map_or(0, |front| front.number.saturating_sub(1));
-        queue.push_front(Numbered { number, delivery });
+        // Equal numbers are fine: what is put back is oldest in its own lane.
+        let number = self.front_number().map_or(0, |front| front.saturating_sub(1));
+        self.deliveries.push_front(Numbered { number, delivery });
     }
 
-    pub(super) fn take(&mut self, quota: usize, bytes: usize, into: &mut Vec<Delivery>, budget: &Budget) {
-        let mut quota = quota;
-        let mut taken = 0;
-        while taken < bytes {
-            let unacknowledged = self.unacknowledged.front().map(|front| front.number);
-            let acknowledged = self.acknowledged.front().filter(|_| quota > 0).map(|front| front.number);
-            let next = match (unacknowledged, acknowledged) {
-                (Some(unacknowledged), Some(acknowledged)) if unacknowledged < acknowledged => {
-                    self.unacknowledged.pop_front()
-                }
-                (_, Some(_)) => {
-                    quota -= 1;
-                    self.acknowledged.pop_front()
-                }
-                (Some(_), None) => self.unacknowledged.pop_front(),
-                (None, None) => None,
-            };
-            let Some(next) = next else { break };
-            taken += next.delivery.queued_bytes();
-            into.push(next.delivery);
-        }
-        self.bytes -= taken;
-        budget.give_back(taken);
-    }
-
-    /// Drops QoS 0 and detaches the rest from read buffers; how many were dropped.
-    pub(super) fn drop_unacknowledged(&mut self, budget: &Budget) -> u64 {
-        let dropped = std::mem::take(&mut self.unacknowledged);
-        dropped.iter().for_each(|numbered| self.account_out(&numbered.delivery, budget));
-        for numbered in &mut self.acknowledged {
-            numbered.delivery = numbered.delivery.detach();
-        }
-        self.acknowledged.shrink_to_fit();
-        dropped.len() as u64
-    }
-
-    pub(super) fn retain(&mut self, keep: impl Fn(&Delivery) -> bool, budget: &Budget) {
-        let mut dropped = 0;
-        for queue in [&mut self.unacknowledged, &mut self.acknowledged] {
-            queue.retain(|numbered| {
-                let kept = keep(&numbered.delivery);
-                dropped += if kept { 0 } else { numbered.delivery.queued_bytes() };
-                kept
-            });
-        }
-        self.bytes -= dropped;
-        budget.give_back(dropped);
-    }
-
-    pub(super) fn clear(&mut self, budget: &Budget) {
-        budget.give_back(self.bytes);
-        self.bytes = 0;
-        self.unacknowledged = VecDeque::new();
-        self.acknowledged = VecDeque::new();
-    }
-
-    fn fits(&self, bytes: usize, limits: &OutboxLimits, budget: &Budget) -> bool {
-        self.len() < limits.messages && self.bytes + bytes <= limits.bytes && budget.has_room(bytes)
-    }
-
-    fn account_out(&mut self, delivery: &Delivery, budget: &Budget) {
+    fn pop_front(&mut self, budget: &Budget) -> Option<Delivery> {
+        let delivery = self.deliveries.pop_front()?.delivery;
         let bytes = delivery.queued_bytes();
         self.bytes -= bytes;
         budget.give_back(bytes);
+        Some(delivery)
+    }
+
+    fn remove_where(&mut self, wanted: impl Fn(&Numbered) -> bool, budget: &Budget) -> VecDeque<Numbered> {
+        if !self.deliveries.iter().any(&wanted) {
+            return VecDeque::new();
+        }
+        let (removed, kept): (VecDeque<_>, _) = self.deliveries.drain(..).partition(wanted);
+        self.deliveries = kept;
+        let bytes = removed.iter().map(|numbered| numbered.delivery.queued_bytes()).sum::<usize>();
+        self.bytes -= bytes;
+        budget.give_back(bytes);
+        removed
+    }
+
+    /// Gives the memory of a burst back once it is over.
+    fn shrink(&mut self) {
+        if self.deliveries.is_empty() && self.deliveries.capacity() > KEPT_CAPACITY {
+            self.deliveries = VecDeque::new();
+        }
+    }
+
+    fn clear(&mut self, budget: &Budget) {
+        budget.give_back(self.bytes);
+        *self = Self::default();
     }
 }
 
 /// A queue with more than this lags.
 const DETACH_FROM_BYTES: usize = 256 * 1024;
+/// What a connected client's queue may hold whatever the budget says.
+const FLOOR_BYTES: usize = 64 * 1024;
+/// Places for messages that an empty queue keeps.
+const KEPT_CAPACITY: usize = 256;

@@ -31,7 +31,7 @@ fn outbox(messages: usize, when_full: WhenFull) -> Outbox {
     let limits = OutboxLimits { messages, bytes: 1 << 20, when_full };
     let load = Arc::new(MemberLoad::new(Nanos(0)));
     let outbox = Outbox::new(limits, load, Arc::new(Budget::new(1 << 20)), Arc::<Metrics>::default());
-    outbox.attach();
+    outbox.attach(u32::MAX);
     outbox
 }
 
@@ -50,8 +50,8 @@ fn a_batch_wakes_a_waiting_receiver_once() {
     let mut context = Context::from_waker(&waker);
     let mut taken = Vec::new();
     assert!(outbox.poll_take(&mut context, 9, usize::MAX, &mut taken).is_pending());
-    outbox.push(&mut (0..10).map(|n| delivery(QoS::AtMostOnce, n)).collect());
-    outbox.push(&mut (10..20).map(|n| delivery(QoS::AtMostOnce, n)).collect());
+    outbox.push(&mut (0..10).map(|n| delivery(QoS::AtMostOnce, n)).collect(), &mut Vec::new(), Instant::now());
+    outbox.push(&mut (10..20).map(|n| delivery(QoS::AtMostOnce, n)).collect(), &mut Vec::new(), Instant::now());
     assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "the second batch finds it awake");
     assert!(outbox.poll_take(&mut context, 9, usize::MAX, &mut taken).is_ready());
     assert_eq!(taken.iter().map(mark).collect::<Vec<_>>(), (0..20).collect::<Vec<_>>());
@@ -66,7 +66,7 @@ fn a_receiver_whose_socket_is_blocked_is_not_woken_but_for_control() {
     let mut taken = Vec::new();
     outbox.set_socket_blocked(true);
     assert!(outbox.poll_take(&mut Context::from_waker(&waker), 9, 0, &mut taken).is_pending());
-    outbox.push(&mut vec![delivery(QoS::AtMostOnce, 1)]);
+    outbox.push(&mut vec![delivery(QoS::AtMostOnce, 1)], &mut Vec::new(), Instant::now());
     assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
     outbox.control(Control::TakenOver);
     assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
@@ -76,9 +76,9 @@ fn a_receiver_whose_socket_is_blocked_is_not_woken_but_for_control() {
 fn mqtt_4_9_0_3_without_quota_qos_0_goes_on_and_the_rest_keeps_its_order() {
     let outbox = outbox(100, WhenFull::DropOldest);
     let qos = [QoS::AtLeastOnce, QoS::AtMostOnce, QoS::ExactlyOnce, QoS::AtMostOnce];
-    outbox.push(&mut (0..4).map(|n| delivery(qos[n as usize], n)).collect());
+    outbox.push(&mut (0..4).map(|n| delivery(qos[n as usize], n)).collect(), &mut Vec::new(), Instant::now());
     assert_eq!(take(&outbox, 0), [1, 3]);
-    outbox.push(&mut vec![delivery(QoS::AtMostOnce, 4)]);
+    outbox.push(&mut vec![delivery(QoS::AtMostOnce, 4)], &mut Vec::new(), Instant::now());
     assert_eq!(take(&outbox, 1), [0, 4]);
     assert_eq!(take(&outbox, 9), [2]);
 }
@@ -88,7 +88,7 @@ fn a_full_queue_drops_as_it_says_and_never_qos_1_for_qos_0() {
     let full = |when_full| {
         let outbox = outbox(3, when_full);
         let qos = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::AtMostOnce, QoS::AtMostOnce, QoS::AtLeastOnce];
-        outbox.push(&mut (0..5).map(|n| delivery(qos[n as usize], n)).collect());
+        outbox.push(&mut (0..5).map(|n| delivery(qos[n as usize], n)).collect(), &mut Vec::new(), Instant::now());
         assert_eq!(outbox.load.availability(), Availability::Full);
         assert_eq!(outbox.metrics.dropped_queue_full.get(), 2);
         let taken = take(&outbox, 9);
@@ -103,14 +103,89 @@ fn a_full_queue_drops_as_it_says_and_never_qos_1_for_qos_0() {
 fn nothing_at_qos_0_waits_for_a_client_that_is_not_there() {
     let outbox = outbox(100, WhenFull::DropOldest);
     let both = || vec![delivery(QoS::AtMostOnce, 0), delivery(QoS::AtLeastOnce, 1)];
-    outbox.push(&mut both());
+    outbox.push(&mut both(), &mut Vec::new(), Instant::now());
     outbox.detach();
-    outbox.push(&mut both());
+    outbox.push(&mut both(), &mut Vec::new(), Instant::now());
     assert_eq!(outbox.metrics.dropped_offline.get(), 2);
     assert_eq!(outbox.load.availability(), Availability::Offline);
-    outbox.attach();
+    outbox.attach(u32::MAX);
     assert_eq!(take(&outbox, 9), [1, 1]);
     assert_eq!(outbox.budget.used(), 0);
+}
+
+fn shared(qos: QoS, mark: u32) -> Delivery {
+    Delivery { share: std::num::NonZeroU64::new(1), ..delivery(qos, mark) }
+}
+
+#[test]
+fn what_a_group_meant_for_a_member_comes_back_if_it_cannot_have_it() {
+    let outbox = outbox(3, WhenFull::DropOldest);
+    let mut returned = Vec::new();
+    let mut batch = (0..5).map(|n| shared(QoS::AtLeastOnce, n)).collect();
+    outbox.push(&mut batch, &mut returned, Instant::now());
+    assert_eq!(returned.iter().map(mark).collect::<Vec<_>>(), [3, 4], "full");
+    outbox.push(&mut vec![delivery(QoS::AtMostOnce, 9)], &mut Vec::new(), Instant::now());
+
+    returned = outbox.detach();
+    assert_eq!(returned.iter().map(mark).collect::<Vec<_>>(), [0, 1, 2], "not connected any more");
+    returned.clear();
+    outbox.push(&mut vec![shared(QoS::AtMostOnce, 7), shared(QoS::ExactlyOnce, 8)], &mut returned, Instant::now());
+    assert_eq!(returned.iter().map(mark).collect::<Vec<_>>(), [7, 8], "not connected");
+    assert_eq!(outbox.budget.used(), 0);
+}
+
+#[test]
+fn after_its_session_nothing_waits_in_a_queue() {
+    let outbox = outbox(9, WhenFull::DropOldest);
+    outbox.push(&mut vec![delivery(QoS::AtLeastOnce, 1)], &mut Vec::new(), Instant::now());
+    outbox.detach();
+    outbox.close();
+    outbox.push(&mut vec![delivery(QoS::AtLeastOnce, 2)], &mut Vec::new(), Instant::now());
+    assert_eq!((outbox.budget.used(), outbox.metrics.dropped_offline.get()), (0, 2));
+}
+
+#[test]
+fn mqtt_3_3_2_5_what_has_expired_makes_room() {
+    let outbox = outbox(2, WhenFull::DropNewest);
+    let now = Instant::now();
+    let expiring = |mark| Delivery { expires_at: Some(now), ..delivery(QoS::AtLeastOnce, mark) };
+    let before = now.checked_sub(std::time::Duration::from_secs(1)).expect("the machine is up for a second");
+    outbox.push(&mut vec![expiring(1), expiring(2)], &mut Vec::new(), before);
+    outbox.push(&mut vec![delivery(QoS::AtLeastOnce, 3)], &mut Vec::new(), now);
+    assert_eq!(take(&outbox, 9), [3]);
+    assert_eq!(outbox.metrics.dropped_queue_full.get(), 0);
+}
+
+#[test]
+fn who_reads_gets_a_little_whatever_others_have_left_lying() {
+    let budget = Arc::new(Budget::new(1 << 20));
+    let limits = OutboxLimits { messages: 1000, bytes: 1 << 20, when_full: WhenFull::DropNewest };
+    let outbox = |attached| {
+        let load = Arc::new(MemberLoad::new(Nanos(0)));
+        let outbox = Outbox::new(limits, load, Arc::clone(&budget), Arc::<Metrics>::default());
+        if attached {
+            outbox.attach(u32::MAX);
+        }
+        outbox
+    };
+    let large = |mark: u8| {
+        let topic = TopicName::try_from("t").unwrap();
+        let payload = Bytes::from(vec![mark; 50_000]);
+        let template = PublishTemplate::new(&topic, None, &payload, &mut BytesMut::new());
+        Delivery::new(template, QoS::AtLeastOnce, false)
+    };
+    let (absent, present) = (outbox(false), outbox(true));
+    absent.push(&mut (0..30).map(large).collect(), &mut Vec::new(), Instant::now());
+    assert!(budget.used() <= (1 << 20) / 4 * 3, "a quarter is left for those who read");
+    budget.take(1 << 20);
+    present.push(&mut vec![large(1), large(2)], &mut Vec::new(), Instant::now());
+    assert_eq!(present.metrics.dropped_queue_full.get(), 1, "the floor is 64 KiB");
+    assert_eq!(present.load.availability(), Availability::Ready);
+    let mut taken = Vec::new();
+    let waker = Arc::new(Wakes::default()).into();
+    assert!(present.poll_take(&mut Context::from_waker(&waker), 9, usize::MAX, &mut taken).is_ready());
+    assert_eq!(taken.len(), 1);
+    budget.give_back(1 << 20);
 }
 
 proptest! {
@@ -129,7 +204,7 @@ proptest! {
                     next += 1;
                     (if next % 3 == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce }, next)
                 }).collect::<Vec<_>>();
-                outbox.push(&mut batch.iter().map(|&(qos, mark)| delivery(qos, mark)).collect());
+                outbox.push(&mut batch.iter().map(|&(qos, mark)| delivery(qos, mark)).collect(), &mut Vec::new(), Instant::now());
                 model.extend(batch.into_iter().take(bound.saturating_sub(model.len())));
             } else {
                 let mut quota_left = quota;

@@ -1,4 +1,5 @@
 use std::collections::{HashMap, HashSet};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -6,7 +7,7 @@ use std::time::Instant;
 use tenbin_balancer::MemberLoad;
 use tenbin_codec::{Text, TopicFilter, Will};
 use tenbin_session::Session;
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 
 use super::NoClaim;
 use crate::auth::Rights;
@@ -25,6 +26,8 @@ pub(crate) struct Client {
     /// Connections that have asked for the session; the newest one gets it. Written by whoever claims,
     /// before it asks the owner to leave, and read by the owner once it has the state.
     claims: AtomicU64,
+    /// Tells those who wait for the state that there is a newer claim than theirs.
+    newer_claim: Notify,
     /// Held by the owning connection's task for the connection's whole life: a token of ownership rather than
     /// a lock. It is fair, and nothing else is waited for while waiting for it.
     state: Arc<Mutex<ClientState>>,
@@ -69,7 +72,8 @@ pub(crate) struct Lease {
 
 impl Client {
     pub(crate) fn new(id: Text, number: u64, outbox: Arc<Outbox>, load: Arc<MemberLoad>, rights: Arc<Rights>) -> Self {
-        Self { id, number, outbox, load, rights, claims: AtomicU64::new(0), state: Arc::default() }
+        let (claims, newer_claim) = (AtomicU64::new(0), Notify::new());
+        Self { id, number, outbox, load, rights, claims, newer_claim, state: Arc::default() }
     }
 
     pub(crate) fn receiver(&self) -> Receiver {
@@ -83,10 +87,21 @@ impl Client {
 
     pub(super) async fn claim(self: &Arc<Self>) -> Result<Lease, NoClaim> {
         let claim = self.claims.fetch_add(1, Ordering::AcqRel) + 1;
+        self.newer_claim.notify_waiters();
         self.outbox.control(Control::TakenOver);
-        let state = Arc::clone(&self.state).lock_owned().await;
-        let lease = Lease { client: Arc::clone(self), state, claim };
-        if lease.is_superseded() { Err(NoClaim::Superseded) } else { Ok(lease) }
+        let mut state = pin!(Arc::clone(&self.state).lock_owned());
+        loop {
+            // Listens before it looks, so that no claim passes between the two.
+            let mut newer_claim = pin!(self.newer_claim.notified());
+            newer_claim.as_mut().enable();
+            if self.claims.load(Ordering::Acquire) != claim {
+                return Err(NoClaim::Superseded);
+            }
+            tokio::select! {
+                state = &mut state => return Ok(Lease { client: Arc::clone(self), state, claim }),
+                () = newer_claim => {}
+            }
+        }
     }
 
     /// The lease if nobody has it: for the expiry queue, which has nothing to say about a connected client.

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 use tenbin_session::Delivery;
@@ -16,6 +17,8 @@ pub(super) struct Fanout {
     waiting: usize,
     /// Some receiver has lagged since the last [`Fanout::take_pressure`].
     pressure: bool,
+    /// What members of share groups could not take.
+    returned: Vec<Delivery>,
 }
 
 #[derive(Debug)]
@@ -25,7 +28,7 @@ struct Batch {
 }
 
 impl Fanout {
-    pub(super) fn add(&mut self, outbox: &Arc<Outbox>, delivery: Delivery) {
+    pub(super) fn add(&mut self, outbox: &Arc<Outbox>, delivery: Delivery, now: Instant) {
         let position = *self.positions.entry(Arc::as_ptr(outbox).addr()).or_insert(self.used);
         if position == self.used {
             match self.batches.get_mut(position) {
@@ -37,15 +40,15 @@ impl Fanout {
         self.batches[position].deliveries.push(delivery);
         self.waiting += 1;
         if self.waiting >= BATCH_MAX {
-            self.flush();
+            self.flush(now);
         }
     }
 
     /// Hands everything over.
-    pub(super) fn flush(&mut self) {
+    pub(super) fn flush(&mut self, now: Instant) {
         for batch in &mut self.batches[..self.used] {
             if let Some(outbox) = batch.outbox.take() {
-                self.pressure |= outbox.push(&mut batch.deliveries) == Pressure::Lags;
+                self.pressure |= outbox.push(&mut batch.deliveries, &mut self.returned, now) == Pressure::Lags;
             }
         }
         self.batches.truncate(KEPT);
@@ -56,6 +59,11 @@ impl Fanout {
 }
 
 impl Fanout {
+    /// What has to go to other members of its share groups.
+    pub(super) fn take_returned(&mut self) -> Vec<Delivery> {
+        std::mem::take(&mut self.returned)
+    }
+
     /// Whether a receiver lagged, asked once per batch.
     pub(super) fn take_pressure(&mut self) -> bool {
         std::mem::take(&mut self.pressure)

@@ -1,7 +1,9 @@
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
+use dashmap::DashMap;
 use imbl::HashMap;
 use tenbin_balancer::{MemberId, Nanos, Policy};
 use tenbin_codec::{SharedFilter, Text, TopicFilter, TopicName};
@@ -9,7 +11,7 @@ use tenbin_codec::{SharedFilter, Text, TopicFilter, TopicName};
 use super::Receiver;
 use super::children::Children;
 use super::matches::{MatchSet, MatchSetBuilder};
-use super::shared::{GroupMember, SharedGroup};
+use super::shared::{GroupMember, GroupQueues, SharedGroup};
 use super::subscribers::{Subscriber, SubscriberList};
 
 /// All subscriptions of all sessions.
@@ -24,6 +26,11 @@ pub(super) struct FilterIndex {
     version: AtomicU64,
     writers: Mutex<()>,
     policy: Policy,
+    queues: Arc<GroupQueues>,
+    /// Live groups by number, for messages that come back from a member.
+    groups: DashMap<NonZeroU64, Arc<SharedGroup>>,
+    /// The number that the next group gets; only writers of the index touch it.
+    next_group: AtomicU64,
 }
 
 /// Filters without wildcards are found by their whole text; the others in a tree, level by level.
@@ -52,8 +59,32 @@ struct Node {
 }
 
 impl FilterIndex {
-    pub(super) fn new(policy: Policy) -> Self {
-        Self { snapshot: ArcSwap::default(), version: AtomicU64::new(0), writers: Mutex::default(), policy }
+    pub(super) fn new(policy: Policy, queues: Arc<GroupQueues>) -> Self {
+        Self {
+            snapshot: ArcSwap::default(),
+            version: AtomicU64::new(0),
+            writers: Mutex::default(),
+            policy,
+            queues,
+            groups: DashMap::new(),
+            next_group: AtomicU64::new(0),
+        }
+    }
+
+    /// The group of a share name and a filter.
+    pub(super) fn group(&self, shared: &SharedFilter) -> Option<Arc<SharedGroup>> {
+        let snapshot = self.snapshot.load();
+        let entry = snapshot.entry(&shared.filter)?;
+        entry.groups.iter().find(|group| group.share_name == shared.share_name).cloned()
+    }
+
+    pub(super) fn group_by_number(&self, number: NonZeroU64) -> Option<Arc<SharedGroup>> {
+        self.groups.get(&number).map(|group| Arc::clone(&group))
+    }
+
+    /// Messages whose group ended before anybody got them.
+    pub(super) fn count_dropped(&self, count: u64) {
+        self.queues.metrics.dropped_offline.add(count);
     }
 
     pub(super) fn version(&self) -> u64 {
@@ -84,9 +115,12 @@ impl FilterIndex {
             match known {
                 Some(group) => group.members.join(id, load, member, now),
                 None => {
-                    let group = SharedGroup::new(shared.share_name.detach(), self.policy);
+                    let number = NonZeroU64::MIN.saturating_add(self.next_group.fetch_add(1, Ordering::Relaxed));
+                    let queues = Arc::clone(&self.queues);
+                    let group = Arc::new(SharedGroup::new(shared.share_name.detach(), self.policy, number, queues));
                     group.members.join(id, load, member, now);
-                    entry.groups.push(Arc::new(group));
+                    self.groups.insert(number, Arc::clone(&group));
+                    entry.groups.push(group);
                 }
             }
         });
@@ -99,6 +133,7 @@ impl FilterIndex {
                 let members = &entry.groups[position].members;
                 members.leave(MemberId(number));
                 if members.is_empty() {
+                    self.groups.remove(&entry.groups[position].number());
                     entry.groups.remove(position);
                 }
             }
@@ -133,6 +168,23 @@ impl FilterIndex {
         }
         self.snapshot.store(Arc::new(next));
         self.version.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl Snapshot {
+    fn entry(&self, filter: &TopicFilter) -> Option<&Arc<Entry>> {
+        if !filter.has_wildcard() {
+            return self.exact.get(filter.as_bytes());
+        }
+        let mut node = &self.wildcards;
+        for level in filter.levels() {
+            node = match level {
+                b"#" => return node.hash.as_ref(),
+                b"+" => node.plus.as_ref()?,
+                level => node.children.get(level)?,
+            };
+        }
+        node.here.as_ref()
     }
 }
 

@@ -19,12 +19,14 @@ mod subscribers;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tenbin_balancer::{MemberLoad, Policy};
+use tenbin_balancer::{MemberLoad, Policy, Rng};
 use tenbin_codec::{ReasonCode, RetainHandling, SubscriptionOptions, TopicFilter, TopicName};
+use tenbin_session::Delivery;
 
 pub(crate) use matches::MatchSet;
 pub(crate) use publisher::Publisher;
 pub(crate) use retained::RetainedLimits;
+pub(crate) use shared::GroupQueues;
 
 use crate::auth::Rights;
 use crate::clock::Clock;
@@ -75,8 +77,8 @@ impl Grant {
 }
 
 impl Router {
-    pub(crate) fn new(policy: Policy, retained: RetainedLimits, clock: Clock) -> Self {
-        Self { index: FilterIndex::new(policy), retained: RetainedStore::new(retained), clock }
+    pub(crate) fn new(policy: Policy, retained: RetainedLimits, groups: GroupQueues, clock: Clock) -> Self {
+        Self { index: FilterIndex::new(policy, Arc::new(groups)), retained: RetainedStore::new(retained), clock }
     }
 
     /// Adds or replaces a subscription `[MQTT-3.8.4-3]`; messages published from now on reach the receiver.
@@ -90,6 +92,32 @@ impl Router {
             None => {
                 let (outbox, rights) = (Arc::clone(&receiver.outbox), Arc::clone(&receiver.rights));
                 self.index.insert(filter, Subscriber { number: receiver.number, outbox, rights, grant });
+            }
+        }
+    }
+
+    /// A member of share groups is connected: what waits in those that `filters` name goes to it and others.
+    pub(crate) fn connected<'a>(&self, filters: impl Iterator<Item = &'a TopicFilter>, now: Instant, rng: &mut Rng) {
+        for shared in filters.filter_map(TopicFilter::shared) {
+            if let Some(group) = self.index.group(&shared) {
+                group.dispatch_waiting(self.clock.moment(now), rng);
+            }
+        }
+    }
+
+    /// Gives messages that a member of a share group did not finish, or could not take, to others; while nobody is
+    /// connected they wait with the group. Those of a group that has ended are dropped and counted.
+    pub(crate) fn redispatch(&self, deliveries: Vec<Delivery>, now: Instant, rng: &mut Rng) {
+        let now = self.clock.moment(now);
+        for delivery in deliveries {
+            let group = delivery.share.and_then(|number| self.index.group_by_number(number));
+            match group {
+                Some(group) => {
+                    if let Err(delivery) = group.place(delivery, now, rng) {
+                        group.wait(delivery, now, rng);
+                    }
+                }
+                None => self.index.count_dropped(1),
             }
         }
     }

@@ -1,26 +1,30 @@
 use std::cell::RefCell;
 use std::hash::{BuildHasher as _, RandomState};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
 use rustc_hash::FxHashMap;
-use tenbin_balancer::{Nanos, Rng};
+use tenbin_balancer::Rng;
 use tenbin_codec::{PublishTemplate, QoS, ReasonCode, TopicName};
 use tenbin_session::{Delivery, Publication};
 
 use super::Router;
 use super::fanout::Fanout;
 use super::matches::{MatchSet, Terms};
-use super::shared::GroupMember;
+use super::shared::{Choice, GroupMember, PACKET_OVERHEAD, SharedGroup};
+use crate::clock::Moment;
 
-/// One publisher's way into the router: what it remembers and collects between two flushes.
+/// One publisher's way into the router, and what it remembers of it.
+///
+/// Between [`Publisher::publish`] and [`Publisher::flush`] the caller must not wait: what is collected belongs to
+/// the thread.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     /// Of the session that publishes; 0 = the broker itself.
     number: u64,
     routes: RouteCache,
-    fanout: Fanout,
     rng: Rng,
 }
 
@@ -29,7 +33,6 @@ impl Publisher {
         Self {
             number,
             routes: RouteCache::default(),
-            fanout: Fanout::default(),
             // The hasher's keys are random, and differ from call to call.
             rng: Rng::new(RandomState::new().hash_one(number)),
         }
@@ -37,69 +40,125 @@ impl Publisher {
 
     /// Routes one message to everybody who wants it. The receivers have it after [`Publisher::flush`].
     ///
-    /// Returns what its acknowledgement is to say: success, that nobody wants it, or why it was refused.
+    /// Returns what its acknowledgement is to say: success, that nobody wants it, or why it was refused; a refused
+    /// message reaches nobody.
     pub(crate) fn publish(&mut self, router: &Router, publication: &Publication, now: Instant) -> ReasonCode {
-        let nanos = router.clock.nanos(now);
-        let matches = self.routes.find(router, &publication.topic);
-        let mut delivered = false;
-        if !matches.targets.is_empty() || !matches.groups.is_empty() {
-            let template = BLOCK.with_borrow_mut(|block| publication.template(block));
-            delivered = self.deliver(&matches, &template, publication, nanos);
-        }
+        // First: whoever subscribes from here on gets it as a retained message, whoever has, by what follows.
         if publication.retain
             && let Err(reason) = router.retain(publication, now)
         {
             return reason;
+        }
+        let matches = self.routes.find(router, &publication.topic);
+        let mut delivered = false;
+        if !matches.targets.is_empty() || !matches.groups.is_empty() {
+            let template = BLOCK.with_borrow_mut(|block| publication.template(block));
+            let message = Message { publication, template, now: router.clock.moment(now) };
+            delivered = FANOUT.with_borrow_mut(|fanout| {
+                let to_targets = self.deliver(&matches, &message, fanout);
+                let to_groups = self.deliver_to_groups(router, &matches, &message, fanout);
+                to_targets | to_groups
+            });
         }
         if delivered || publication.retain { ReasonCode::Success } else { ReasonCode::NoMatchingSubscribers }
     }
 
     /// Hands the collected messages to their receivers, each of whom is woken once. Tells whether a receiver
     /// wants processor time.
-    pub(crate) fn flush(&mut self) -> bool {
-        self.fanout.flush();
-        self.fanout.take_pressure()
+    pub(crate) fn flush(&mut self, router: &Router, now: Instant) -> bool {
+        let (returned, pressure) = FANOUT.with_borrow_mut(|fanout| {
+            fanout.flush(now);
+            (fanout.take_returned(), fanout.take_pressure())
+        });
+        if !returned.is_empty() {
+            router.redispatch(returned, now, &mut self.rng);
+        }
+        pressure
     }
 
-    fn deliver(
-        &mut self,
-        matches: &MatchSet,
-        template: &PublishTemplate,
-        publication: &Publication,
-        now: Nanos,
-    ) -> bool {
+    fn deliver(&self, matches: &MatchSet, message: &Message<'_>, fanout: &mut Fanout) -> bool {
         let mut delivered = false;
         for target in &matches.targets {
             if let Some(terms) = target.terms_for(self.number) {
-                self.fanout.add(&target.outbox, delivery(template, publication, terms));
-                delivered = true;
-            }
-        }
-        for group in &matches.groups {
-            let members = group.members.members();
-            if let Some(member) = members.pick(now, &mut self.rng) {
-                let GroupMember { outbox, terms } = member.value();
-                self.fanout.add(outbox, delivery(template, publication, terms));
+                fanout.add(&target.outbox, message.delivery(terms, None), message.now.at);
                 delivered = true;
             }
         }
         delivered
     }
+
+    fn deliver_to_groups(
+        &mut self,
+        router: &Router,
+        matches: &MatchSet,
+        message: &Message<'_>,
+        fanout: &mut Fanout,
+    ) -> bool {
+        let mut delivered = false;
+        let mut ended = false;
+        for group in &matches.groups {
+            match self.deliver_to_group(group, message, fanout) {
+                true => delivered = true,
+                false => ended = true,
+            }
+        }
+        if ended {
+            // A group that ended since the match was made may have been founded anew.
+            for group in &router.matches(&message.publication.topic).groups {
+                if !matches.groups.iter().any(|known| Arc::ptr_eq(known, group)) {
+                    delivered |= self.deliver_to_group(group, message, fanout);
+                }
+            }
+        }
+        delivered
+    }
+
+    /// `false`: the group has no member any more.
+    fn deliver_to_group(&mut self, group: &SharedGroup, message: &Message<'_>, fanout: &mut Fanout) -> bool {
+        let members = group.members.members();
+        let packet_bytes = message.template.len() + PACKET_OVERHEAD;
+        match SharedGroup::choose(&members, packet_bytes, message.now.nanos, &mut self.rng) {
+            Choice::Member(GroupMember { outbox, terms }) => {
+                fanout.add(outbox, message.delivery(terms, Some(group.number())), message.now.at);
+                true
+            }
+            Choice::NobodyConnected => {
+                // Whoever gets it later has terms of its own.
+                let any = Terms { qos: message.publication.qos, retain_as_published: true, identifiers: None };
+                group.wait(message.delivery(&any, Some(group.number())), message.now, &mut self.rng);
+                true
+            }
+            Choice::NoMember => false,
+        }
+    }
+}
+
+/// One publication on its way to its receivers.
+struct Message<'a> {
+    publication: &'a Publication,
+    template: PublishTemplate,
+    now: Moment,
+}
+
+impl Message<'_> {
+    fn delivery(&self, terms: &Terms, share: Option<NonZeroU64>) -> Delivery {
+        let publication = self.publication;
+        Delivery {
+            template: self.template.clone(),
+            qos: QoS::min(publication.qos, terms.qos), // [MQTT-3.8.4-8]
+            retain: publication.retain && terms.retain_as_published, // [MQTT-3.3.1-12], [MQTT-3.3.1-13]
+            subscription_identifiers: terms.identifiers.clone(),
+            expires_at: publication.expires_at,
+            share,
+        }
+    }
 }
 
 thread_local! {
-    /// Memory that templates are carved out of: one block a thread, not one a connection, most of which are idle.
+    /// Memory that templates are carved out of, and that collects a batch: one a thread, not one a connection, most
+    /// of which are idle. A batch is published and flushed without a wait point between.
     static BLOCK: RefCell<BytesMut> = RefCell::default();
-}
-
-fn delivery(template: &PublishTemplate, publication: &Publication, terms: &Terms) -> Delivery {
-    Delivery {
-        template: template.clone(),
-        qos: QoS::min(publication.qos, terms.qos), // [MQTT-3.8.4-8]
-        retain: publication.retain && terms.retain_as_published, // [MQTT-3.3.1-12], [MQTT-3.3.1-13]
-        subscription_identifiers: terms.identifiers.clone(),
-        expires_at: publication.expires_at,
-    }
+    static FANOUT: RefCell<Fanout> = RefCell::default();
 }
 
 /// Matches of the topics that a connection published to lately, good while no subscription changes.
@@ -107,26 +166,35 @@ fn delivery(template: &PublishTemplate, publication: &Publication, terms: &Terms
 struct RouteCache {
     version: u64,
     routes: FxHashMap<Box<[u8]>, Arc<MatchSet>>,
+    /// Targets in all routes together: what they weigh.
+    targets: usize,
 }
 
 impl RouteCache {
     fn find(&mut self, router: &Router, topic: &TopicName) -> Arc<MatchSet> {
         let version = router.version();
         if version != self.version {
-            self.routes.clear();
+            self.clear();
             self.version = version;
         }
         if let Some(matches) = self.routes.get(topic.as_bytes()) {
             return Arc::clone(matches);
         }
         let matches = Arc::new(router.matches(topic));
-        if self.routes.len() >= ROUTES_MAX {
-            self.routes.clear();
+        if self.routes.len() >= ROUTES_MAX || self.targets + matches.targets.len() > TARGETS_MAX {
+            self.clear();
         }
+        self.targets += matches.targets.len();
         self.routes.insert(topic.as_bytes().into(), Arc::clone(&matches));
         matches
     }
+
+    fn clear(&mut self) {
+        self.routes.clear();
+        self.targets = 0;
+    }
 }
 
-/// Topics that one connection remembers.
+/// Topics that one connection remembers, and targets in all of them together unless one topic alone has more.
 const ROUTES_MAX: usize = 256;
+const TARGETS_MAX: usize = 4096;

@@ -54,8 +54,13 @@ impl RetainedStore {
     /// # Errors
     /// Quota exceeded.
     pub(super) fn set(&self, publication: &Publication, now: Instant) -> Result<(), ReasonCode> {
-        let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
         let levels = publication.topic.as_bytes();
+        let retained = Retained {
+            template: publication.template(&mut BytesMut::new()).detach(),
+            qos: publication.qos,
+            expires_at: publication.expires_at,
+        };
+        let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
         if publication.payload.is_empty() || publication.expires_at.is_some_and(|at| at <= now) {
             if let Some(old) = remove(&mut tree.root, Some(levels)) {
                 tree.messages -= 1;
@@ -63,11 +68,6 @@ impl RetainedStore {
             }
             return Ok(());
         }
-        let retained = Retained {
-            template: publication.template(&mut BytesMut::new()).detach(),
-            qos: publication.qos,
-            expires_at: publication.expires_at,
-        };
         let (messages, bytes) = get(&tree.root, levels).map_or((0, 0), |old| (1, old.bytes()));
         let messages = tree.messages + 1 - messages;
         let bytes = tree.bytes + retained.bytes() - bytes;
@@ -102,6 +102,7 @@ impl Retained {
             retain: true,
             subscription_identifiers: grant.identifier.map(|identifier| [identifier].into()),
             expires_at: self.expires_at,
+            share: None,
         }
     }
 

@@ -9,7 +9,8 @@ impl Connection {
     /// which take all that comes free. QoS 0 is always taken `[MQTT-4.9.0-3]`.
     pub fn send_quota(&self) -> u16 {
         let open = u16::try_from(self.sent_open).unwrap_or(u16::MAX);
-        self.limits.peer_receive_maximum.saturating_sub(open)
+        // A peer that withholds an old acknowledgement uses up identifiers though its quota comes back.
+        self.limits.peer_receive_maximum.saturating_sub(open).min(self.session.outbound.free())
     }
 
     /// Sends one message.

@@ -21,6 +21,12 @@ fn rights() -> Arc<Rights> {
     Arc::new(Rights::unlimited())
 }
 
+fn index() -> FilterIndex {
+    let limits = OutboxLimits { messages: 10, bytes: 10_000, when_full: WhenFull::DropOldest };
+    let queues = GroupQueues { limits, budget: Arc::new(Budget::new(10_000)), metrics: Arc::<Metrics>::default() };
+    FilterIndex::new(Policy::RoundRobin, Arc::new(queues))
+}
+
 fn subscriber(number: u64, identifier: Option<u32>) -> Subscriber {
     let grant = Grant { options: SubscriptionOptions::at(QoS::AtLeastOnce), identifier };
     Subscriber { number, outbox: outbox().0, rights: rights(), grant }
@@ -40,7 +46,7 @@ fn numbers(index: &FilterIndex, name: &str) -> Vec<u64> {
 
 #[test]
 fn a_session_with_overlapping_filters_is_one_target_with_all_identifiers() {
-    let index = FilterIndex::new(Policy::RoundRobin);
+    let index = index();
     for (text, identifier) in [("a/b", 1), ("a/+", 2), ("a/#", 3), ("#", 4), ("b/#", 5)] {
         index.insert(&filter(text), subscriber(7, Some(identifier)));
     }
@@ -53,7 +59,7 @@ fn a_session_with_overlapping_filters_is_one_target_with_all_identifiers() {
 
 #[test]
 fn every_change_raises_the_version_and_leaves_nothing_behind() {
-    let index = FilterIndex::new(Policy::RoundRobin);
+    let index = index();
     let filters = ["a", "a/b", "+/b", "a/+/c", "a/#", "#", "+", "/", "$SYS/#"].map(filter);
     let before = index.version();
     filters.iter().for_each(|filter| index.insert(filter, subscriber(1, None)));
@@ -66,7 +72,7 @@ fn every_change_raises_the_version_and_leaves_nothing_behind() {
 
 #[test]
 fn groups_are_named_by_share_name_and_filter_and_go_with_their_last_member() {
-    let index = FilterIndex::new(Policy::RoundRobin);
+    let index = index();
     let join = |text: &str, number: u64| {
         let (outbox, load) = outbox();
         let grant = Grant { options: SubscriptionOptions::default(), identifier: None };
@@ -110,7 +116,7 @@ proptest! {
         changes in prop::collection::vec((any_filter(), 1u64..200, any::<bool>()), 1..120),
         topics in prop::collection::vec(levels(&["a", "b", "", "$d", "c"]), 1..20),
     ) {
-        let index = FilterIndex::new(Policy::RoundRobin);
+        let index = index();
         let mut model: Vec<(TopicFilter, u64)> = Vec::new();
         for (filter, number, add) in changes {
             model.retain(|known| *known != (filter.clone(), number));
@@ -136,7 +142,7 @@ proptest! {
 
 #[test]
 fn a_filter_with_many_subscribers_and_a_level_with_many_children_keep_all() {
-    let index = FilterIndex::new(Policy::RoundRobin);
+    let index = index();
     // out of order, so that chunks split in the middle too
     let order = (0..1000u64).map(|i| i * 617 % 1000 + 1).collect::<Vec<_>>();
     order.iter().for_each(|&number| index.insert(&filter("a/#"), subscriber(number, None)));

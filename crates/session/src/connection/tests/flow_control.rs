@@ -100,3 +100,37 @@ fn mqtt_4_9_0_1_the_quota_is_never_above_its_start() {
         assert_eq!(side.connection.send_quota(), 2);
     }
 }
+
+#[test]
+fn a_peer_that_withholds_one_acknowledgement_uses_up_the_quota_with_the_identifiers() {
+    let mut side = Side::server(Limits::default());
+    let mut sent = 0u32;
+    while side.connection.send_quota() > 0 {
+        let Sent::Written(Some(id)) = side.send(delivery("t", QoS::AtLeastOnce)) else { panic!("the quota said so") };
+        sent += 1;
+        assert!(sent <= 65_535);
+        side.out.clear();
+        if id.get() != 1 {
+            side.take(puback(id.get())).unwrap();
+        }
+    }
+    assert_eq!((sent, side.connection.session().in_flight()), (65_535, 1));
+    assert!(matches!(side.send(delivery("t", QoS::AtLeastOnce)), Sent::Blocked(_)));
+    side.take(puback(1)).unwrap();
+    assert_eq!(side.connection.send_quota(), 65_535);
+    assert_eq!(side.connection.session().in_flight_bytes(), 0);
+}
+
+#[test]
+fn withdrawn_messages_are_unacknowledged_qos_1_and_no_longer_resent() {
+    let mut side = Side::server(Limits::default());
+    for (qos, share) in [(QoS::AtLeastOnce, 1), (QoS::ExactlyOnce, 1), (QoS::AtLeastOnce, 0), (QoS::AtLeastOnce, 1)] {
+        let delivery = Delivery { share: std::num::NonZeroU64::new(share), ..delivery("t", qos) };
+        assert!(matches!(side.send(delivery), Sent::Written(Some(_))));
+    }
+    side.take(puback(1)).unwrap();
+    let mut session = side.connection.into_session();
+    let withdrawn = session.withdraw(|delivery| delivery.share.is_some());
+    assert_eq!(withdrawn.len(), 1, "one is acknowledged, one is of QoS 2, one is not shared");
+    assert_eq!(session.in_flight(), 2);
+}

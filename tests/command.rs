@@ -1,0 +1,195 @@
+//! The command itself: what it prints, how it refuses to start and how it stops.
+
+mod support;
+
+use std::net::TcpListener;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, Silence, VERSIONS};
+use tenbin_codec::{Connect, Packet, ProtocolVersion, ReasonCode};
+
+#[test]
+fn start_line_names_version_address_and_policy() {
+    let broker = BrokerProcess::start(&[]);
+    let [line] = broker.start_lines() else { panic!("one line: {:?}", broker.start_lines()) };
+    for word in ["tenbin", env!("CARGO_PKG_VERSION"), &broker.address().to_string(), "thesis_score"] {
+        assert!(line.contains(word), "{word} is missing in {line}");
+    }
+    assert_ne!(broker.address().port(), 0);
+    broker.assert_serves();
+}
+
+#[test]
+fn every_policy_can_be_chosen_by_argument_or_file_and_the_argument_wins() {
+    let file = ConfigFile::new("policy = \"random\"");
+    for (arguments, policy) in [
+        (&["--policy", "thesis_score"][..], "policy thesis_score"),
+        (&["--policy", "round_robin"], "policy round_robin"),
+        (&["--policy", "random"], "policy random"),
+        (&["--config", file.path()], "policy random"),
+        (&["--config", file.path(), "--policy", "round_robin"], "policy round_robin"),
+    ] {
+        let broker = BrokerProcess::start(arguments);
+        assert!(broker.start_lines()[0].contains(policy), "{arguments:?}: {:?}", broker.start_lines());
+    }
+}
+
+#[test]
+fn listens_on_all_addresses_given() {
+    let broker = BrokerProcess::start(&["--listen", "127.0.0.1:0"]);
+    let [first, second] = broker.addresses() else { panic!("two addresses: {:?}", broker.addresses()) };
+    assert_ne!(first, second);
+    for (address, client_id) in [(first, "a"), (second, "b")] {
+        let connect = Connect::new(ProtocolVersion::V5, support::text(client_id));
+        RawClient::connect(*address, connect).0.settle();
+    }
+}
+
+#[test]
+fn listens_where_the_file_says() {
+    let file = ConfigFile::new("listen = [\"127.0.0.1:0\"]");
+    BrokerProcess::start_exactly(&["--config", file.path()]).assert_serves();
+}
+
+#[test]
+fn help_lists_the_subcommands() {
+    let output = tenbin(&["--help"]);
+    assert!(output.status.success());
+    let help = String::from_utf8_lossy(&output.stdout).into_owned();
+    for subcommand in ["broker ", "loadgen "] {
+        assert!(help.lines().any(|line| line.trim_start().starts_with(subcommand)), "{subcommand} is missing:\n{help}");
+    }
+
+    let output = tenbin(&["broker", "--help"]);
+    assert!(output.status.success());
+    let help = String::from_utf8_lossy(&output.stdout).into_owned();
+    for option in ["--config", "--listen", "--policy", "--log"] {
+        assert!(help.contains(option), "{option} is missing:\n{help}");
+    }
+}
+
+#[test]
+fn version_is_the_packages() {
+    let output = tenbin(&["--version"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), concat!("tenbin ", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn the_printed_configuration_is_a_legal_file() {
+    let output = tenbin(&["broker", "--print-config"]);
+    assert!(output.status.success());
+    let file = ConfigFile::new(&String::from_utf8(output.stdout).expect("TOML is text"));
+    BrokerProcess::start(&["--config", file.path()]).assert_serves();
+}
+
+#[test]
+fn a_port_in_use_is_named_in_one_line() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("bound").to_string();
+    let said = refusal(&["--listen", &address]);
+    assert!(said.contains(&address), "{said}");
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read_is_named_in_one_line() {
+    let file = ConfigFile::new("");
+    let path = file.path().to_owned();
+    drop(file);
+    let said = refusal(&["--config", &path]);
+    assert!(said.contains(&path), "{said}");
+}
+
+#[test]
+fn a_mistake_in_the_configuration_is_named_with_file_line_and_key() {
+    for (text, line, key) in [
+        ("\npolcy = \"random\"", "line 2", "polcy"),
+        ("policy = \"fastest\"", "line 1", "policy"),
+        ("[sessions]\nreceive_maximum = 0", "line 2", "receive_maximum"),
+        ("[sessions]\n\nreceive_maximum = \"many\"", "line 3", "receive_maximum"),
+        ("[connections]\nconnect_timeout_ms = -1", "line 2", "connect_timeout_ms"),
+        ("[connectons]\nmaximum = 1", "line 1", "connectons"),
+        ("listen = [\"nowhere\"]", "line 1", "listen"),
+        ("[queue]\nwhen_full = \"panic\"", "line 2", "when_full"),
+        ("[queue\n", "line 1", "unclosed table"),
+    ] {
+        let file = ConfigFile::new(text);
+        let said = refusal(&["--listen", "127.0.0.1:0", "--config", file.path()]);
+        for word in [file.path(), line, key] {
+            assert!(said.contains(word), "{text:?}: {word} is missing in {said}");
+        }
+    }
+}
+
+#[test]
+fn an_unknown_policy_is_refused_with_the_known_ones() {
+    let (status, said) = BrokerProcess::fail_to_start(&["--listen", "127.0.0.1:0", "--policy", "fastest"]);
+    assert!(!status.success());
+    let said = said.join("\n");
+    for word in ["fastest", "thesis_score", "round_robin", "random"] {
+        assert!(said.contains(word), "{word} is missing in {said}");
+    }
+}
+
+#[test]
+fn sigterm_and_sigint_say_goodbye_and_end_well() {
+    for signal in ["TERM", "INT"] {
+        let mut broker = BrokerProcess::start(&[]);
+        let mut clients = VERSIONS.map(|version| broker.client(version, &version.to_string()));
+        broker.signal(signal);
+        for client in &mut clients {
+            client.expect_end(ReasonCode::ServerShuttingDown);
+        }
+        assert_eq!(broker.wait_for_exit(PATIENCE).code(), Some(0), "SIG{signal}");
+    }
+}
+
+#[test]
+fn mqtt_3_2_2_8_a_connect_that_comes_too_late_is_refused_with_a_legal_code() {
+    let broker = BrokerProcess::start(&[]);
+    let mut late = broker.open(ProtocolVersion::V5);
+    let mut early = broker.v5("early");
+    broker.signal("TERM");
+    early.expect_end(ReasonCode::ServerShuttingDown);
+    let connect = Packet::Connect(Box::new(Connect::new(ProtocolVersion::V5, support::text("late"))));
+    late.try_send_bytes(&support::encode(&connect, ProtocolVersion::V5));
+    match late.try_receive(PATIENCE) {
+        Ok(Packet::ConnAck(connack)) => assert!(connack.reason.is_error(), "{}", connack.reason),
+        Err(Silence::Closed) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_log_that_is_no_terminal_is_plain_text() {
+    let mut broker = BrokerProcess::start(&["--log", "debug"]);
+    broker.v5("client").settle();
+    broker.signal("TERM");
+    broker.wait_for_exit(PATIENCE);
+    let log = broker.log().to_end(PATIENCE);
+    assert!(!log.is_empty());
+    assert_eq!(log.iter().find(|line| line.contains('\u{1B}')), None, "an escape sequence");
+}
+
+#[test]
+fn a_connection_without_connect_does_not_hold_up_the_end() {
+    let mut broker = BrokerProcess::start(&[]);
+    let _silent = broker.open(ProtocolVersion::V5);
+    broker.v5("talks").settle();
+    let asked = Instant::now();
+    broker.signal("TERM");
+    assert_eq!(broker.wait_for_exit(PATIENCE).code(), Some(0));
+    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+}
+
+/// What the command says in its one line when it does not start.
+fn refusal(arguments: &[&str]) -> String {
+    let (status, said) = BrokerProcess::fail_to_start(arguments);
+    assert!(!status.success(), "{arguments:?}");
+    let [line] = &said[..] else { panic!("one line: {said:?}") };
+    line.clone()
+}
+
+fn tenbin(arguments: &[&str]) -> std::process::Output {
+    Command::new(env!("CARGO_BIN_EXE_tenbin")).args(arguments).output().expect("the built command can be started")
+}

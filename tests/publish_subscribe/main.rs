@@ -1,0 +1,13 @@
+//! Messages from publisher to subscriber.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod filters;
+mod flow_control;
+mod message_properties;
+mod options;
+mod order;
+mod qos;
+mod segments;
+mod topic_aliases;

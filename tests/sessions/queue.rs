@@ -1,0 +1,80 @@
+//! Messages that wait for a client that is not there.
+
+use tenbin_codec::{QoS, ReasonCode};
+
+use crate::support::{BrokerProcess, ConfigFile, Numbered, VERSIONS, lasting};
+
+#[test]
+fn mqtt_4_6_0_5_the_offline_queue_comes_in_order() {
+    for version in VERSIONS {
+        for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+            let broker = BrokerProcess::start(&[]);
+            let mut sleeper = broker.connect(lasting(version, "sleeper"));
+            sleeper.subscribe("queue/+", QoS::ExactlyOnce);
+            sleeper.disconnect();
+            let messages = Numbered { topics: &["queue/a", "queue/b"], count: 5000, qos };
+            messages.publish(&mut broker.v5("publisher"));
+            let mut sleeper = broker.connect(lasting(version, "sleeper"));
+            assert!(messages.receive(&mut sleeper) == messages.in_order(), "{version}, QoS {qos}");
+            sleeper.expect_nothing_waiting();
+        }
+    }
+}
+
+#[test]
+fn qos_0_does_not_wait_and_what_is_granted_qos_0_neither() {
+    let broker = BrokerProcess::start(&[]);
+    let mut sleeper = broker.connect(lasting(VERSIONS[0], "sleeper"));
+    sleeper.subscribe("two", QoS::ExactlyOnce);
+    sleeper.subscribe("zero", QoS::AtMostOnce);
+    sleeper.disconnect();
+    let mut publisher = broker.v5("publisher");
+    for (topic, payload, qos) in [
+        ("two", "0", QoS::AtMostOnce),
+        ("two", "1", QoS::AtLeastOnce),
+        ("zero", "granted 0", QoS::ExactlyOnce),
+        ("two", "2", QoS::ExactlyOnce),
+    ] {
+        publisher.publish(topic, payload, qos);
+    }
+    let mut sleeper = broker.connect(lasting(VERSIONS[0], "sleeper"));
+    assert_eq!(sleeper.drain_payloads(), ["1", "2"]);
+}
+
+#[test]
+fn what_waits_survives_several_connections() {
+    let broker = BrokerProcess::start(&[]);
+    let mut sleeper = broker.connect(lasting(VERSIONS[0], "sleeper"));
+    sleeper.subscribe("topic", QoS::AtLeastOnce);
+    sleeper.disconnect();
+    let mut publisher = broker.v5("publisher");
+    for payload in ["1", "2", "3"] {
+        publisher.publish("topic", payload, QoS::AtLeastOnce);
+    }
+    for left in [["1", "2", "3"].as_slice(), &["2", "3"], &["3"], &[]] {
+        let mut sleeper = broker.connect(lasting(VERSIONS[0], "sleeper"));
+        match left {
+            [first, ..] => assert_eq!(sleeper.receive_message().payload, first.as_bytes()),
+            [] => sleeper.expect_nothing_waiting(),
+        }
+        // The acknowledgement was read before the connection ended.
+        sleeper.disconnect();
+    }
+}
+
+#[test]
+fn a_full_queue_keeps_the_oldest_messages_of_qos_1() {
+    let file = ConfigFile::new("[queue]\nmessages_maximum = 10");
+    let broker = BrokerProcess::start(&["--config", file.path()]);
+    let mut sleeper = broker.connect(lasting(VERSIONS[0], "sleeper"));
+    sleeper.subscribe("topic", QoS::AtLeastOnce);
+    sleeper.disconnect();
+    let mut publisher = broker.v5("publisher");
+    for number in 0..25 {
+        let reason = publisher.publish("topic", &number.to_string(), QoS::AtLeastOnce);
+        assert_eq!(reason, ReasonCode::Success, "a full queue is not the publisher's affair");
+    }
+    let mut sleeper = broker.connect(lasting(VERSIONS[0], "sleeper"));
+    let expected: Vec<_> = (0..10).map(|number| number.to_string()).collect();
+    assert_eq!(sleeper.drain_payloads(), expected);
+}
