@@ -72,7 +72,7 @@ fn a_member_of_a_share_group_loses_its_place_and_gets_it_back() {
             publisher.publish("a/x", "x", QoS::AtLeastOnce);
         }
         let (to_alice, to_bob) = (alice.drain().len(), bob.drain().len());
-        assert_eq!(to_alice + to_bob, 10, "none is lost");
+        assert_eq!(to_alice + to_bob, 10, "none is lost: {to_alice} + {to_bob}");
         to_bob
     };
     assert!(share_of_bob(BOTH) > 0);

@@ -190,8 +190,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
                 Poll::Pending => {}
             }
         });
-        // A client that does not read our answers is not read from either.
+        // A client that does not read our answers is not read from either, nor before what was asked of us is done.
         if waiting < OUT_FULL
+            && ready.control.is_none()
             && let Poll::Ready(read) = self.transport.poll_read(context)
         {
             ready.read = Some(read);
