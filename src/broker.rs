@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use tenbin_broker::{Broker, Config, ConfigError, Policy, StartError};
@@ -12,13 +12,13 @@ use tracing::Level;
 
 use crate::logging;
 
-/// Runs the broker until SIGINT or SIGTERM.
+/// Runs the broker until SIGINT or SIGTERM; SIGHUP takes over who may come in and do what.
 #[derive(Debug, Args)]
 pub(crate) struct BrokerArgs {
     /// Configuration file (TOML); keys that it leaves out have their defaults.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Address to listen on instead of the configured ones; may be given several times. Port 0 takes a free one.
+    /// Address to listen on instead of those in `listen`, for anybody; [[listeners]] are opened too. May be given several times. Port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
     /// Policy of share groups instead of the configured one: thesis_score, round_robin or random.
@@ -55,10 +55,14 @@ pub(crate) fn run(arguments: &BrokerArgs) -> Result<(), BrokerError> {
     if let Some(policy) = arguments.policy {
         config.policy = policy;
     }
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(config))
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?
+        .block_on(serve(config, arguments.config.as_deref()))
 }
 
-async fn serve(config: Config) -> Result<(), BrokerError> {
+async fn serve(config: Config, file: Option<&Path>) -> Result<(), BrokerError> {
+    let mut hangup = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let broker = Broker::builder().config(config).start().await?;
@@ -70,15 +74,31 @@ async fn serve(config: Config) -> Result<(), BrokerError> {
             broker.config().policy,
         )?;
     }
-    let signal = tokio::select! {
-        _ = interrupt.recv() => "SIGINT",
-        _ = terminate.recv() => "SIGTERM",
+    let signal = loop {
+        tokio::select! {
+            _ = interrupt.recv() => break "SIGINT",
+            _ = terminate.recv() => break "SIGTERM",
+            _ = hangup.recv() => reload(&broker, file),
+        }
     };
     tracing::info!(signal, connections = broker.connections(), sessions = broker.sessions(), "stopping");
     let metrics = broker.metrics();
     broker.shutdown().await;
     tracing::info!(?metrics, "stopped");
     Ok(())
+}
+
+/// Whatever is wrong with the new files, the broker goes on with what it has.
+fn reload(broker: &Broker, file: Option<&Path>) {
+    let Some(file) = file else {
+        tracing::info!("nothing to reload: there is no configuration file");
+        return;
+    };
+    let reloaded = Config::read(file).map_err(|error| error.to_string());
+    match reloaded.and_then(|config| broker.reload(&config).map_err(|error| error.to_string())) {
+        Ok(()) => tracing::info!(file = %file.display(), "reloaded"),
+        Err(error) => tracing::error!("reload failed, the old rules stay: {error}"),
+    }
 }
 
 impl fmt::Display for BrokerError {

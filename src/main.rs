@@ -3,6 +3,7 @@
 
 mod broker;
 mod logging;
+mod passwd;
 
 use std::process::ExitCode;
 
@@ -20,6 +21,8 @@ struct Cli {
 enum Command {
     /// Runs the broker.
     Broker(broker::BrokerArgs),
+    /// Writes password files.
+    Passwd(passwd::PasswdArgs),
     /// Loads brokers and measures them.
     #[command(subcommand)]
     Loadgen(tenbin_loadgen::Command),
@@ -28,6 +31,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Broker(arguments) => broker::run(&arguments).map_err(|error| error.to_string()),
+        Command::Passwd(arguments) => passwd::run(&arguments).map_err(|error| error.to_string()),
         Command::Loadgen(command) => tenbin_loadgen::run(command).map_err(|error| error.to_string()),
     };
     match done {

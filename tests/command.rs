@@ -57,7 +57,7 @@ fn help_lists_the_subcommands() {
     let output = tenbin(&["--help"]);
     assert!(output.status.success());
     let help = String::from_utf8_lossy(&output.stdout).into_owned();
-    for subcommand in ["broker ", "loadgen "] {
+    for subcommand in ["broker ", "passwd ", "loadgen "] {
         assert!(help.lines().any(|line| line.trim_start().starts_with(subcommand)), "{subcommand} is missing:\n{help}");
     }
 

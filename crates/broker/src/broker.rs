@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::Config;
+use crate::auth::{Access, AccessError, Authenticator, Authorizer, Settings, enforcement};
 use crate::expiry::ExpiryQueue;
 use crate::metrics::MetricsSnapshot;
 use crate::net;
@@ -25,46 +26,66 @@ pub struct Broker {
 }
 
 /// Sets a broker up.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct BrokerBuilder {
     config: Config,
+    authenticator: Option<Arc<dyn Authenticator>>,
+    authorizer: Option<Arc<dyn Authorizer>>,
 }
 
-/// The broker cannot start.
+/// The broker cannot start; its text is one line.
 #[derive(Debug)]
-pub struct StartError {
-    address: SocketAddr,
-    error: io::Error,
+#[non_exhaustive]
+pub enum StartError {
+    /// An address that cannot be listened on.
+    Listen(SocketAddr, io::Error),
+    /// What is configured of access cannot be used.
+    Access(AccessError),
 }
 
 impl BrokerBuilder {
     /// Takes the place of [`Config::default`].
     #[must_use]
     pub fn config(self, config: Config) -> Self {
-        Self { config }
+        Self { config, ..self }
+    }
+
+    /// Decides who connects, in the place of the configured password files.
+    #[must_use]
+    pub fn authenticator(self, authenticator: impl Authenticator) -> Self {
+        Self { authenticator: Some(Arc::new(authenticator)), ..self }
+    }
+
+    /// Decides who may do what, in the place of the configured ACL.
+    #[must_use]
+    pub fn authorizer(self, authorizer: impl Authorizer) -> Self {
+        Self { authorizer: Some(Arc::new(authorizer)), ..self }
     }
 
     /// Opens the listeners and begins to serve, on the tokio runtime that this is called on.
     ///
     /// # Errors
-    /// An address that cannot be listened on; then none is.
+    /// An address that cannot be listened on (then none is), or a password file that cannot be used.
     pub async fn start(self) -> Result<Broker, StartError> {
+        let is_configured_only = self.authenticator.is_none();
+        let settings = Settings::load(&self.config, is_configured_only).map_err(StartError::Access)?;
+        let access = Access::new(settings, self.authenticator, self.authorizer);
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
-        for &address in &self.config.listen {
-            let failed = |error| StartError { address, error };
-            let listener = net::bind(address).map_err(failed)?;
+        for configured in self.config.all_listeners() {
+            let failed = |error| StartError::Listen(configured.address, error);
+            let listener = net::bind(configured.address).map_err(failed)?;
             addresses.push(listener.local_addr().map_err(failed)?);
-            listeners.push(listener);
+            listeners.push((listener, configured.name()));
         }
-        let shared = Arc::new(Shared::new(self.config));
+        let shared = Arc::new(Shared::new(self.config, access, is_configured_only));
         let mut tasks = JoinSet::new();
         tasks.spawn(ExpiryQueue::run(Arc::clone(&shared)));
         if let Some(interval) = shared.config.sys_interval() {
             tasks.spawn(sys_topics::run(Arc::clone(&shared), interval));
         }
-        for listener in listeners {
-            tasks.spawn(net::run(Arc::clone(&shared), listener));
+        for (listener, name) in listeners {
+            tasks.spawn(net::run(Arc::clone(&shared), listener, name));
         }
         Ok(Broker { shared, addresses, tasks })
     }
@@ -76,7 +97,7 @@ impl Broker {
         BrokerBuilder::default()
     }
 
-    /// Where it listens, in the order of [`Config::listen`], with the ports that were taken for 0.
+    /// Where it listens, in the order of [`Config::listen`] and then [`Config::listeners`], with the ports that were taken for 0.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -101,6 +122,22 @@ impl Broker {
         self.shared.registry.len()
     }
 
+    /// Takes over what `config` says of access: who may come in through which listener, with which password files,
+    /// and the ACL. What this takes away stops at once: clients whose credentials do not hold any more are
+    /// disconnected, sessions of users who are no more end, and subscriptions deliver only what is allowed. The rest
+    /// of `config` is not looked at.
+    ///
+    /// # Errors
+    /// Something in it cannot be used; then all stays as it is.
+    pub fn reload(&self, config: &Config) -> Result<(), AccessError> {
+        enforcement::reload(&self.shared, config)
+    }
+
+    /// As [`Broker::reload`], after the rules of an [`Authenticator`] or [`Authorizer`] of your own have changed.
+    pub fn reauthorize(&self) {
+        enforcement::changed(&self.shared);
+    }
+
     /// Stops: no new connections; every client gets DISCONNECT 0x8B (v5) and is closed. Returns when all are, or
     /// after five seconds.
     pub async fn shutdown(mut self) {
@@ -115,15 +152,27 @@ impl Broker {
     }
 }
 
+impl fmt::Debug for BrokerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BrokerBuilder").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot listen on {}: {}", self.address, self.error)
+        match self {
+            Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            Self::Access(error) => error.fmt(f),
+        }
     }
 }
 
 impl std::error::Error for StartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
+        match self {
+            Self::Listen(_, error) => Some(error),
+            Self::Access(error) => Some(error),
+        }
     }
 }
 

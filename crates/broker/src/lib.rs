@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+pub mod auth;
 mod broker;
 mod clock;
 pub mod config;
@@ -31,6 +32,7 @@ mod shared;
 mod sys_topics;
 mod token_bucket;
 
+pub use auth::{Authenticator, Authorizer};
 pub use broker::{Broker, BrokerBuilder, StartError};
 pub use config::{Config, ConfigError};
 pub use metrics::MetricsSnapshot;

@@ -7,7 +7,8 @@ use tenbin_balancer::Rng;
 use tenbin_codec::Will;
 use tenbin_session::{Delivery, Publication, Session, SessionExpiry};
 
-use crate::registry::{Lease, PendingWill};
+use crate::auth::{Standing, enforcement};
+use crate::registry::{Client, Lease, PendingWill};
 use crate::router::Publisher;
 use crate::shared::Shared;
 
@@ -36,7 +37,7 @@ pub(crate) fn begin(shared: &Shared, lease: &mut Lease, clean_start: bool, now: 
         && (session_ends || pending.due <= now)
     {
         // The old session's end ends the delay too; else, back within the delay, it is not sent. [MQTT-3.1.3-9]
-        publish_will(shared, lease.client.number, pending.will, now);
+        publish_will(shared, &lease.client, pending.will, now);
     }
     lease.state.established = true;
     lease.state.expires_at = None;
@@ -55,12 +56,13 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
     let queued = lease.client.outbox.detach();
     let mut orphans = session.withdraw(|delivery| delivery.share.is_some());
     orphans.extend(queued);
-    let ends_now = end.expiry == SessionExpiry::AtDisconnect;
+    // A user who is no more leaves nothing behind.
+    let ends_now = end.expiry == SessionExpiry::AtDisconnect || lease.client.rights.standing() == Standing::Revoked;
     if let Some(will) = end.will {
         let delay = Duration::from_secs(u64::from(will.delay_interval.unwrap_or(0)));
         match now.checked_add(delay) {
             Some(due) if !delay.is_zero() && !ends_now => lease.state.will = Some(PendingWill { will, due }),
-            _ => publish_will(shared, lease.client.number, will, now), // [MQTT-3.1.2-8]
+            _ => publish_will(shared, &lease.client, will, now), // [MQTT-3.1.2-8]
         }
     }
     let number = lease.client.number;
@@ -76,7 +78,13 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
         SessionExpiry::After(interval) => now.checked_add(interval),
         SessionExpiry::AtDisconnect | SessionExpiry::Never => None,
     };
+    enforcement::catch_up(shared, &mut lease);
     schedule(shared, &mut lease, now);
+}
+
+/// A session that waits for its user, who is no more.
+pub(crate) fn revoke(shared: &Shared, lease: Lease) {
+    finish(shared, lease);
 }
 
 /// The expiry queue has come to this session: does what is due.
@@ -84,7 +92,7 @@ pub(crate) fn expire(shared: &Shared, mut lease: Lease, now: Instant) {
     lease.state.scheduled = None;
     let expired = lease.state.expires_at.is_some_and(|at| at <= now);
     if let Some(pending) = lease.state.will.take_if(|pending| expired || pending.due <= now) {
-        publish_will(shared, lease.client.number, pending.will, now);
+        publish_will(shared, &lease.client, pending.will, now);
     }
     if expired {
         tracing::debug!(client = ?lease.client.id, "session expired"); // [MQTT-4.1.0-2]
@@ -116,6 +124,7 @@ fn wipe(shared: &Shared, lease: &mut Lease) {
     for (filter, _) in subscriptions {
         shared.router.unsubscribe(&filter, lease.client.number);
     }
+    lease.state.suspended.clear();
     lease.state.session = Session::new();
     lease.state.retained_pages.clear();
     lease.client.outbox.clear();
@@ -131,7 +140,11 @@ fn schedule(shared: &Shared, lease: &mut Lease, now: Instant) {
     }
 }
 
-fn publish_will(shared: &Shared, number: u64, will: Will, now: Instant) {
+fn publish_will(shared: &Shared, client: &Client, will: Will, now: Instant) {
+    if !client.rights.may_publish_will(&will.topic) {
+        tracing::info!(client = ?client.id, topic = ?will.topic, "will is no longer authorized");
+        return;
+    }
     let publication = Publication {
         qos: will.qos,
         retain: will.retain, // [MQTT-3.1.2-14], [MQTT-3.1.2-15]
@@ -139,7 +152,7 @@ fn publish_will(shared: &Shared, number: u64, will: Will, now: Instant) {
         properties: will.properties,
         ..Publication::new(will.topic, will.payload)
     };
-    let mut publisher = Publisher::new(number);
+    let mut publisher = Publisher::new(client.number);
     let reason = publisher.publish(&shared.router, &publication, now);
     publisher.flush(&shared.router, now);
     tracing::debug!(topic = ?publication.topic, %reason, "will published");

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use crate::Config;
 use crate::admission::Admission;
+use crate::auth::{Access, Principal, Rights};
 use crate::clock::Clock;
 use crate::expiry::ExpiryQueue;
 use crate::metrics::Metrics;
@@ -24,6 +25,9 @@ use crate::router::{GroupQueues, RetainedLimits, Router};
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
+    pub(crate) access: Arc<Access>,
+    /// The configuration alone decides who may connect.
+    pub(crate) is_configured_only: bool,
     pub(crate) capabilities: Capabilities,
     pub(crate) router: Router,
     pub(crate) registry: ClientRegistry,
@@ -43,7 +47,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config) -> Self {
+    pub(crate) fn new(config: Config, access: Access, is_configured_only: bool) -> Self {
         let clock = Clock::new();
         let metrics = Arc::<Metrics>::default();
         let budget = Arc::new(Budget::new(config.queue_total_bytes_maximum()));
@@ -64,16 +68,19 @@ impl Shared {
             assigned_ids: AtomicUsize::new(0),
             started_at: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis()),
             metrics,
+            access: Arc::new(access),
+            is_configured_only,
             config,
         }
     }
 
     /// A session that does not exist yet.
-    pub(crate) fn new_client(&self, id: &Text, number: u64, now: Instant) -> Client {
+    pub(crate) fn new_client(&self, principal: &Principal, number: u64, now: Instant) -> Client {
         let load = Arc::new(MemberLoad::new(self.clock.nanos(now)));
         let limits = queue_limits(&self.config);
         let outbox = Outbox::new(limits, Arc::clone(&load), Arc::clone(&self.budget), Arc::clone(&self.metrics));
-        Client::new(id.detach(), number, Arc::new(outbox), load)
+        let rights = Rights::new(Arc::clone(&self.access), principal.clone());
+        Client::new(principal.client_id.detach(), number, Arc::new(outbox), load, Arc::new(rights))
     }
 }
 

@@ -30,6 +30,10 @@ impl ConfigError {
         Self { file: None, line: None, message: "listen: needs at least one address".to_owned() }
     }
 
+    pub(super) fn two_listeners(name: &str) -> Self {
+        Self { file: None, line: None, message: format!("listeners: two of them are called {name:?}") }
+    }
+
     pub(super) fn in_file(self, path: &Path) -> Self {
         Self { file: Some(path.to_owned()), ..self }
     }

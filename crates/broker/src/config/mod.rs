@@ -1,8 +1,10 @@
 //! Configuration: one TOML file whose every key has a default, shipped as `default.toml` beside this module.
 
+mod access;
 mod error;
 mod range;
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::path::Path;
@@ -14,9 +16,11 @@ use tenbin_codec::QoS;
 use tenbin_session::SessionExpiry;
 use tenbin_session::handshake::Capabilities;
 
+pub use access::{AclDefault, Listener};
 pub use error::ConfigError;
 
 use crate::admission::AdmissionLimits;
+use crate::auth::AclRule;
 use crate::outbox::WhenFull;
 use crate::token_bucket::Rate;
 use range::Ranged;
@@ -25,8 +29,15 @@ use range::Ranged;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Addresses to listen on.
+    /// Addresses to listen on that let everybody in.
     pub listen: Vec<SocketAddr>,
+    /// Listeners with settings of their own, beside `listen`.
+    pub listeners: Vec<Listener>,
+    /// Who may publish and subscribe to what; the first rule that matches decides.
+    #[serde(deserialize_with = "crate::auth::rules")]
+    pub acl: Vec<AclRule>,
+    /// Where no rule matches.
+    pub acl_default: AclDefault,
     /// Policy of all share groups.
     #[serde(deserialize_with = "policy")]
     pub policy: Policy,
@@ -125,11 +136,28 @@ impl Config {
     /// # Errors
     /// As [`Config::read`].
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text).map_err(|error| ConfigError::illegal(text, &error))?;
-        if config.listen.is_empty() {
+        let mut config: Self = toml::from_str(text).map_err(|error| ConfigError::illegal(text, &error))?;
+        // Whoever sets listeners up wants no other one that lets everybody in.
+        let is_listen_given = toml::from_str::<toml::Table>(text).is_ok_and(|table| table.contains_key("listen"));
+        if !config.listeners.is_empty() && !is_listen_given {
+            config.listen.clear();
+        }
+        if config.listen.is_empty() && config.listeners.is_empty() {
             return Err(ConfigError::nowhere_to_listen());
         }
+        let mut names = config.listen.iter().map(SocketAddr::to_string).collect::<HashSet<_>>();
+        for listener in &config.listeners {
+            if !names.insert(listener.name().to_string()) {
+                return Err(ConfigError::two_listeners(&listener.name()));
+            }
+        }
         Ok(config)
+    }
+
+    /// All listeners: those of `listen` first.
+    pub(crate) fn all_listeners(&self) -> impl Iterator<Item = Listener> {
+        let anonymous = self.listen.iter().map(|&address| Listener::anonymous(address));
+        anonymous.chain(self.listeners.iter().cloned())
     }
 
     pub(crate) fn capabilities(&self) -> Capabilities {
@@ -218,6 +246,9 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 1883))],
+            listeners: Vec::new(),
+            acl: Vec::new(),
+            acl_default: AclDefault::default(),
             policy: Policy::default(),
             connections: Connections::default(),
             sessions: Sessions::default(),
@@ -306,8 +337,40 @@ mod tests {
         let shown = format!("{:?}", Config::default());
         let keys = shown.split([' ', '{', ',', '(']).filter_map(|word| word.strip_suffix(':'));
         for key in keys {
-            let named = Config::DEFAULT_TOML.lines().any(|line| line.starts_with(key) || line == format!("[{key}]"));
+            let tables = [format!("[{key}]"), format!("# [[{key}]]")];
+            let named =
+                Config::DEFAULT_TOML.lines().any(|line| line.starts_with(key) || tables.iter().any(|t| t == line));
             assert!(named, "{key} is missing in default.toml");
+        }
+    }
+
+    #[test]
+    fn the_examples_in_the_shipped_file_are_legal_and_name_every_key() {
+        let is_key = |line: &str| line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
+        let example = |line: &'static str| {
+            line.strip_prefix("# ").filter(|line| line.starts_with("[[") && line.ends_with("]]") || is_key(line))
+        };
+        let text = Config::DEFAULT_TOML.lines().filter_map(example).collect::<Vec<_>>().join("\n");
+        let config = Config::parse(&text).unwrap();
+        let shown = format!("{:?} {:?}", config.listeners, config.acl);
+        let keys = shown.split([' ', '{', ',', '(']).filter_map(|word| word.strip_suffix(':'));
+        for key in keys.filter(|&key| key != "effect" && key != "action") {
+            assert!(text.lines().any(|line| line.starts_with(key)), "{key} is missing in default.toml");
+        }
+        assert!(text.contains("allow = ") && text.contains("deny = "));
+    }
+
+    #[test]
+    fn listeners_take_the_place_of_the_default_one() {
+        let listener = "[[listeners]]\naddress = \"127.0.0.1:1884\"\n";
+        let config = Config::parse(listener).unwrap();
+        assert_eq!(config.listen, []);
+        assert_eq!(*config.listeners[0].name(), *"127.0.0.1:1884");
+        assert!(!config.listeners[0].anonymous && config.listeners[0].acl);
+        let config = Config::parse(&format!("listen = [\"127.0.0.1:1885\"]\n{listener}")).unwrap();
+        assert_eq!(config.all_listeners().map(|listener| listener.anonymous).collect::<Vec<_>>(), [true, false]);
+        for text in [format!("{listener}{listener}"), format!("listen = [\"127.0.0.1:1884\"]\n{listener}")] {
+            assert!(Config::parse(&text).unwrap_err().to_string().contains("127.0.0.1:1884"));
         }
     }
 
@@ -321,6 +384,11 @@ mod tests {
             ("listen = [\"nowhere\"]", 1, "listen"),
             ("[queue]\nwhen_full = \"panic\"", 2, "drop_oldest"),
             ("[queue\n", 1, ""),
+            ("[[listeners]]\nname = \"a\"", 1, "address"),
+            ("[[listeners]]\naddress = \"127.0.0.1:0\"\npasswords = \"x\"", 3, "passwords"),
+            ("[[acl]]\nallow = \"all\"\ntopic = \"a\"\n[[acl]]\nallow = \"all\"\ntopic = \"a#\"", 6, "a#"),
+            ("\n[[acl]]\ntopic = \"a\"", 2, "rule 1"),
+            ("acl_default = \"maybe\"", 1, "auto"),
         ] {
             let error = Config::parse(text).unwrap_err().to_string();
             assert!(error.contains(&format!("line {line}")), "{text}: {error}");

@@ -28,7 +28,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             Event::Unsubscribe(unsubscribe) => self.unsubscribe(unsubscribe, now),
             Event::Ping(ping) => self.load_report(&ping, now),
             Event::Disconnect(disconnect) => return Err(self.disconnect(&disconnect)),
-            Event::Auth(_) => return Err(End::Violation(Violation::Unexpected(PacketType::Auth))), // [MQTT-4.12.0-7]
+            Event::Auth(auth) => self.handle_auth(*auth)?,
             Event::Delivered { .. } => self.count_dropped_resends(),
             Event::Handled => {}
             // Only a server says these; the decoder and the session let none through.
@@ -44,11 +44,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             // Receivers that lag would keep all of the read buffer alive for it.
             publication.payload = Bytes::copy_from_slice(&publication.payload);
         }
-        let reason = if self.shared.may_publish(&publication.topic) {
-            self.publisher.publish(&self.shared.router, &publication, now)
-        } else {
+        // The topic is what counts, however it was said: an alias stands for it already.
+        let reason = if !self.shared.may_publish(&publication.topic) {
             tracing::debug!(client = ?self.lease.client.id, topic = ?publication.topic, "topic refused");
             ReasonCode::TopicNameInvalid
+        } else if !self.lease.client.rights.may_publish(&publication.topic) {
+            tracing::debug!(client = ?self.lease.client.id, topic = ?publication.topic, "not authorized to publish");
+            ReasonCode::NotAuthorized
+        } else {
+            self.publisher.publish(&self.shared.router, &publication, now)
         };
         if let Some(ack) = publication.ack {
             self.acks.push((ack, reason));
@@ -59,6 +63,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         let mut added = 0;
         let reasons = subscribe.subscriptions.iter().map(|Subscription { filter, options }| {
             let grant = Grant { options: *options, identifier: subscribe.subscription_identifier };
+            let rights = &self.lease.client.rights;
             let subscriptions = &mut self.lease.state.subscriptions;
             let is_new = !subscriptions.contains_key(filter);
             if filter.as_bytes().len() > self.shared.config.topic_bytes_maximum()
@@ -66,12 +71,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             {
                 return ReasonCode::TopicFilterInvalid;
             }
+            if let Err(reason) = rights.check_subscription(filter) {
+                return reason;
+            }
             if is_new && subscriptions.len() >= self.shared.config.sessions.subscriptions_maximum {
                 return ReasonCode::QuotaExceeded;
             }
             self.shared.router.subscribe(filter, &self.lease.client.receiver(), grant, now);
             subscriptions.insert(filter.detach(), grant);
             added += u64::from(is_new);
+            self.lease.state.suspended.remove(filter);
             if Router::brings_retained(filter, *options, is_new) {
                 self.lease.state.retained_pages.begin(filter, grant);
             }
@@ -95,6 +104,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             if self.lease.state.subscriptions.remove(filter).is_none() {
                 return ReasonCode::NoSubscriptionExisted;
             }
+            self.lease.state.suspended.remove(filter);
             self.shared.router.unsubscribe(filter, self.lease.client.number);
             self.lease.state.retained_pages.cancel(filter);
             removed += 1;

@@ -4,17 +4,21 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tenbin_codec::{Decoded, Decoder, ReasonCode, Will};
+use tenbin_codec::{Decoded, Decoder, Disconnect, DisconnectProperties, Packet, ReasonCode, Text, Will};
 use tenbin_session::{Connection, Delivery, PendingAck, Sent, SessionExpiry, Violation};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
 
+use super::authentication::Refusal;
 use super::handshake::{self, Accepted};
+use super::reauthentication::Reauthentication;
 use super::throttle::{Throttle, Throttled};
 use super::transport::Transport;
+use crate::auth::{Answer, Standing, enforcement};
 use crate::lifecycle::{self, ConnectionEnd};
 use crate::outbox::{Control, Taken};
 use crate::registry::Lease;
@@ -22,9 +26,14 @@ use crate::router::{Paged, Publisher};
 use crate::shared::Shared;
 
 /// Serves one connection from its first byte to its last.
-pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(shared: &Shared, stream: S, peer: SocketAddr) {
+pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    shared: &Shared,
+    stream: S,
+    peer: SocketAddr,
+    listener: Arc<str>,
+) {
     let mut transport = Transport::new(stream);
-    let Some(accepted) = handshake::accept(shared, &mut transport, peer).await else {
+    let Some(accepted) = handshake::accept(shared, &mut transport, peer, listener).await else {
         transport.close().await;
         return;
     };
@@ -44,6 +53,10 @@ pub(super) enum End {
     Violation(Violation),
     /// Asked for from within.
     Control(Control),
+    /// It authenticated again, in vain.
+    Refused(Refusal),
+    /// Its credentials do not hold any more.
+    Revoked,
 }
 
 pub(super) struct ConnectionTask<'a, S> {
@@ -57,6 +70,7 @@ pub(super) struct ConnectionTask<'a, S> {
     pub(super) session_expiry: SessionExpiry,
     pub(super) transport: Transport<S>,
     pub(super) throttle: Throttle,
+    pub(super) reauthentication: Reauthentication,
     decoder: Decoder,
     timer: Option<Pin<Box<Sleep>>>,
     socket_blocked: bool,
@@ -67,7 +81,7 @@ pub(super) struct ConnectionTask<'a, S> {
 }
 
 /// What is ready at once; more than one may be, and none may keep the others waiting.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Ready {
     read: Option<std::io::Result<usize>>,
     /// Input that was held back may be decoded.
@@ -76,12 +90,13 @@ struct Ready {
     sent: bool,
     /// More retained messages are to be looked for.
     more_retained: bool,
+    answer: Option<Answer>,
     timer: bool,
 }
 
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
     fn new(shared: &'a Shared, accepted: Accepted, transport: Transport<S>) -> Self {
-        let Accepted { lease, connection, decoder, will, session_expiry } = accepted;
+        let Accepted { lease, connection, decoder, will, session_expiry, reauthentication } = accepted;
         Self {
             shared,
             publisher: Publisher::new(lease.client.number),
@@ -89,6 +104,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             will,
             session_expiry,
             transport,
+            reauthentication,
             decoder,
             timer: connection.poll_timeout().map(|at| Box::pin(tokio::time::sleep_until(at.into()))),
             socket_blocked: false,
@@ -104,6 +120,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         if self.lease.is_superseded() {
             return End::Control(Control::TakenOver);
         }
+        if let Err(end) = self.take_rights_over() {
+            return end;
+        }
         self.count_dropped_resends();
         if let Err(end) = self.handle_input(Instant::now()) {
             return end; // what came right behind CONNECT
@@ -117,8 +136,18 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             match ready.control {
                 // One that asked and lost against a newer one may tell us after that one is us.
                 Some(Control::TakenOver) if !self.lease.is_superseded() => {}
+                Some(Control::RightsChanged) => {
+                    if let Err(end) = self.take_rights_over() {
+                        return end;
+                    }
+                }
                 Some(control) => return End::Control(control),
                 None => {}
+            }
+            if let Some(answer) = ready.answer
+                && let Err(end) = self.reauthenticated(answer, now)
+            {
+                return end;
             }
             let has_input = match ready.read {
                 Some(Ok(0)) => return End::Closed(std::io::ErrorKind::UnexpectedEof.into()),
@@ -179,8 +208,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
                 ready.sent = true;
             }
         });
-        // A client that does not read our answers is not read from either.
-        if waiting < OUT_FULL {
+        // A client that does not read our answers is not read from either, nor before what was asked of us is done.
+        if waiting < OUT_FULL && ready.control.is_none() {
             match self.throttle.poll(context) {
                 Throttled::No => {
                     if let Poll::Ready(read) = self.transport.poll_read(context) {
@@ -191,11 +220,15 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
                 Throttled::Yes => {}
             }
         }
+        if let Poll::Ready(answer) = self.reauthentication.poll(context) {
+            ready.answer = Some(answer);
+        }
         if let Some(timer) = &mut self.timer {
             ready.timer = timer.as_mut().poll(context).is_ready();
         }
-        let Ready { read, resumed, control, sent, more_retained, timer } = &ready;
-        if read.is_some() || *resumed || control.is_some() || *sent || *more_retained || *timer {
+        let Ready { read, resumed, control, sent, more_retained, answer, timer } = &ready;
+        let input = read.is_some() || *resumed || control.is_some() || answer.is_some();
+        if input || *sent || *more_retained || *timer {
             return Poll::Ready(Ok(ready));
         }
         self.transport.idle();
@@ -209,8 +242,15 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         if pages.is_empty() {
             return false;
         }
+        let queued = into.len();
         let taken = into.iter().filter(|delivery| delivery.qos.is_acknowledged()).count();
-        pages.take(&self.shared.router, quota.saturating_sub(taken), bytes, Instant::now(), into) == Paged::More
+        let paged = pages.take(&self.shared.router, quota.saturating_sub(taken), bytes, Instant::now(), into);
+        let rights = &self.lease.client.rights;
+        let mut place = 0..;
+        into.retain(|delivery| {
+            place.next().is_some_and(|place| place < queued) || rights.may_receive_encoded(delivery.template.topic())
+        });
+        paged == Paged::More
     }
 
     /// Decodes and applies all whole packets that have come, as one batch. Whether a receiver lags.
@@ -294,12 +334,37 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         }
     }
 
+    /// Says goodbye and where to go on; only to clients that authenticate again, so at v5.
+    fn refer(&mut self, reason: ReasonCode, server: Text) {
+        let properties = DisconnectProperties { server_reference: Some(server), ..DisconnectProperties::default() };
+        let disconnect = Disconnect { reason, properties: Some(Box::new(properties)) };
+        self.connection.write(&Packet::Disconnect(disconnect), Instant::now(), &mut self.transport.out);
+    }
+
+    /// Whether the client is still who it was after a change of rights.
+    fn take_rights_over(&mut self) -> Result<(), End> {
+        match enforcement::catch_up(self.shared, &mut self.lease) {
+            Standing::Current => Ok(()),
+            Standing::Stale | Standing::Revoked => Err(End::Revoked),
+        }
+    }
+
     /// Gives the session back first, so that nobody waits for this client's socket, then says goodbye.
     async fn finish(mut self, end: End, peer: SocketAddr) {
         self.count_traffic();
         let client = self.lease.client.id.clone();
         let normal = matches!(end, End::Disconnect(ReasonCode::Success));
+        let mut server_reference = None;
         let reason = match &end {
+            End::Refused(refusal) => {
+                tracing::info!(%peer, ?client, ?refusal, "refused when it authenticated again");
+                server_reference.clone_from(&refusal.server_reference);
+                refusal.reason
+            }
+            End::Revoked => {
+                tracing::info!(%peer, ?client, "no longer authorized");
+                Some(ReasonCode::NotAuthorized)
+            }
             End::Disconnect(reason) => {
                 tracing::debug!(%peer, ?client, %reason, "disconnected");
                 None
@@ -318,9 +383,12 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
                 Some(ReasonCode::SessionTakenOver) // [MQTT-3.1.4-3]
             }
             End::Control(Control::ShuttingDown) => Some(ReasonCode::ServerShuttingDown),
+            End::Control(Control::RightsChanged) => None, // ends nothing
         };
-        if let Some(reason) = reason {
-            self.connection.disconnect(reason, &mut self.transport.out);
+        match (reason, server_reference) {
+            (Some(reason), Some(server)) => self.refer(reason, server),
+            (Some(reason), None) => self.connection.disconnect(reason, &mut self.transport.out),
+            (None, _) => {}
         }
         let ended = ConnectionEnd {
             session: self.connection.into_session(),

@@ -2,27 +2,33 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use tenbin_balancer::Rng;
-use tenbin_codec::{ConnAck, Connect, DecodeError, Decoded, Decoder, Packet, ProtocolVersion, ReasonCode, Text, Will};
+use tenbin_codec::{
+    ConnAck, ConnAckProperties, Connect, DecodeError, Decoded, Decoder, Packet, ProtocolVersion, ReasonCode, Text, Will,
+};
 use tenbin_session::handshake::negotiate;
 use tenbin_session::{Connection, Role, SessionExpiry};
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::authentication::{self, Refusal};
+use super::reauthentication::Reauthentication;
 use super::transport::Transport;
+use crate::auth::{Action, AuthRequest, Principal, enforcement};
 use crate::lifecycle;
-use crate::registry::Lease;
+use crate::registry::{Lease, NoClaim};
 use crate::shared::Shared;
 
 /// A connection whose CONNECT was accepted; its CONNACK waits to be written.
-#[derive(Debug)]
 pub(super) struct Accepted {
     pub(super) lease: Lease,
     pub(super) connection: Connection,
     pub(super) decoder: Decoder,
     pub(super) will: Option<Will>,
     pub(super) session_expiry: SessionExpiry,
+    pub(super) reauthentication: Reauthentication,
 }
 
 /// Reads CONNECT and answers it. `None`: the connection is to be closed; what is to be said is in
@@ -31,12 +37,14 @@ pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
     shared: &Shared,
     transport: &mut Transport<S>,
     peer: SocketAddr,
+    listener: Arc<str>,
 ) -> Option<Accepted> {
     let mut decoder = Decoder::server(shared.config.connect_packet_bytes_maximum());
     decoder.set_user_properties_maximum(shared.config.user_properties_maximum());
     let timeout = shared.config.connect_timeout();
+    let deadline = tokio::time::Instant::now() + timeout;
     let connect = tokio::select! {
-        connect = tokio::time::timeout(timeout, read_connect(transport, &mut decoder)) => connect,
+        connect = tokio::time::timeout_at(deadline, read_connect(transport, &mut decoder)) => connect,
         () = shared.stopped() => return None,
     };
     let connect = match connect {
@@ -56,13 +64,19 @@ pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
             return None;
         }
     };
-    decoder.set_maximum_packet_size(shared.config.packet_bytes_maximum());
     let version = connect.version;
-    match establish(shared, *connect, decoder, transport, peer).await {
+    let stranger = Stranger { connect: *connect, decoder, peer, listener, deadline };
+    match establish(shared, stranger, transport).await {
         Ok(accepted) => Some(accepted),
-        Err(reason) => {
+        Err(Refusal { reason: Some(reason), server_reference }) => {
             tracing::info!(%peer, %reason, "CONNECT refused");
-            Packet::ConnAck(Box::new(ConnAck::new(false, reason))).encode(version, &mut transport.out);
+            let properties = ConnAckProperties { server_reference, ..ConnAckProperties::default() };
+            let connack = ConnAck { session_present: false, reason, properties };
+            Packet::ConnAck(Box::new(connack)).encode(version, &mut transport.out);
+            None
+        }
+        Err(Refusal { reason: None, .. }) => {
+            tracing::info!(%peer, "authentication broken off");
             None
         }
     }
@@ -95,62 +109,96 @@ async fn read_connect<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-async fn establish<S>(
-    shared: &Shared,
+/// Whoever sent a CONNECT.
+struct Stranger {
     connect: Connect,
     decoder: Decoder,
-    transport: &mut Transport<S>,
     peer: SocketAddr,
-) -> Result<Accepted, ReasonCode> {
+    listener: Arc<str>,
+    /// When it has to be settled who it is.
+    deadline: tokio::time::Instant,
+}
+
+async fn establish<S: AsyncRead + AsyncWrite + Unpin>(
+    shared: &Shared,
+    stranger: Stranger,
+    transport: &mut Transport<S>,
+) -> Result<Accepted, Refusal> {
+    let Stranger { mut connect, mut decoder, peer, listener, deadline } = stranger;
     if !shared.admission.may_connect(peer.ip(), Instant::now()) {
         shared.metrics.connects_rate_limited.add(1);
-        return Err(ReasonCode::ConnectionRateExceeded);
+        return Err(ReasonCode::ConnectionRateExceeded.into());
     }
     check(shared, &connect)?;
     check_sizes(shared, &connect)?;
     let (client_id, assigned) = client_id(shared, &connect)?;
     // Two that come at once may both take the last place.
     if shared.registry.len() >= shared.config.sessions.maximum && !shared.registry.contains(&client_id) {
-        return Err(ReasonCode::QuotaExceeded);
+        return Err(ReasonCode::QuotaExceeded.into());
+    }
+    let method = connect.properties.authentication_method.as_ref().map(Text::detach);
+    let request = AuthRequest {
+        client_id: client_id.clone(),
+        user_name: connect.user_name.take(),
+        password: connect.password.take(),
+        peer,
+        listener: Arc::clone(&listener),
+        method: method.clone(),
+        data: connect.properties.authentication_data.take(),
+        current: None,
+    };
+    // Rights that change from here on are taken over by the connection's task.
+    let rights_epoch = shared.access.epoch();
+    let authenticated =
+        authentication::authenticate(shared, transport, &mut decoder, &connect, request, deadline).await?;
+    decoder.set_maximum_packet_size(shared.config.packet_bytes_maximum());
+    let principal = Principal { client_id, identity: authenticated.identity, listener };
+    let will_topic = connect.will.as_ref().map(|will| &will.topic);
+    if will_topic.is_some_and(|topic| !shared.access.allows(&principal, Action::Will(topic))) {
+        return Err(ReasonCode::NotAuthorized.into());
     }
     let mut negotiated = negotiate(&connect, &shared.capabilities, false, assigned)?;
     let in_flight = shared.config.in_flight_maximum();
     negotiated.limits.peer_receive_maximum = negotiated.limits.peer_receive_maximum.min(in_flight);
 
-    let new_client = |number| shared.new_client(&client_id, number, Instant::now());
-    let claimed = shared.registry.claim(&client_id, new_client).await;
-    let mut lease = claimed.map_err(|_superseded| ReasonCode::ServerBusy)?;
+    negotiated.connack.properties.authentication_method = method.clone(); // [MQTT-4.12.0-5]
+    negotiated.connack.properties.authentication_data = authenticated.data;
+
+    let new_client = |number| shared.new_client(&principal, number, Instant::now());
+    let claimed = shared.registry.claim(&principal.client_id, &principal.identity, new_client).await;
+    let mut lease = claimed.map_err(|none| match none {
+        NoClaim::Superseded => ReasonCode::ServerBusy,
+        NoClaim::NotOurs => ReasonCode::NotAuthorized,
+    })?;
     let now = Instant::now();
+    lease.client.rights.renew(principal);
+    lease.state.rights_epoch = rights_epoch;
     negotiated.connack.session_present = lifecycle::begin(shared, &mut lease, connect.clean_start, now);
     lease.client.outbox.attach(negotiated.limits.peer_maximum_packet_size);
+    if negotiated.connack.session_present {
+        enforcement::review(shared, &mut lease, now); // it may have come through another listener
+    }
     let subscriptions = lease.state.subscriptions.keys();
     shared.router.connected(subscriptions, now, &mut Rng::new(lease.client.number));
     let session = std::mem::take(&mut lease.state.session);
     let mut connection = Connection::new(Role::Server, connect.version, negotiated.limits, session, now);
     tracing::debug!(
-        %peer, client = ?client_id, version = %connect.version, clean_start = connect.clean_start,
+        %peer, client = ?lease.client.id, version = %connect.version, clean_start = connect.clean_start,
         session_present = negotiated.connack.session_present, "connected"
     );
     Packet::ConnAck(Box::new(negotiated.connack)).encode(connect.version, &mut transport.out);
     shared.metrics.packets_received.add(1); // CONNECT
     shared.metrics.packets_sent.add(1);
     connection.resume(now, &mut transport.out);
-    Ok(Accepted {
-        lease,
-        connection,
-        decoder,
-        will: connect.will.as_ref().map(Will::detach),
-        session_expiry: negotiated.session_expiry,
-    })
+    let (will, session_expiry) = (connect.will.as_ref().map(Will::detach), negotiated.session_expiry);
+    let reauthentication = Reauthentication::new(method, peer);
+    Ok(Accepted { lease, connection, decoder, will, session_expiry, reauthentication })
 }
 
 /// What of a well-formed CONNECT is not served.
 fn check(shared: &Shared, connect: &Connect) -> Result<(), ReasonCode> {
     if shared.is_stopping() {
         return Err(ReasonCode::ServerUnavailable);
-    }
-    if connect.properties.authentication_method.is_some() {
-        return Err(ReasonCode::BadAuthenticationMethod); // [MQTT-4.12.0-1]
     }
     if let Some(will) = &connect.will
         && !shared.may_publish(&will.topic)

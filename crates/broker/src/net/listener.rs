@@ -23,11 +23,11 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Accepts connections, for ever; each gets a task of its own.
-pub(crate) async fn run(shared: Arc<Shared>, listener: TcpListener) {
+/// Accepts connections, for ever; each gets a task of its own. The listener's name says which settings hold.
+pub(crate) async fn run(shared: Arc<Shared>, listener: TcpListener, name: Arc<str>) {
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => accept(&shared, stream, peer),
+            Ok((stream, peer)) => accept(&shared, stream, peer, &name),
             Err(error) => {
                 // Out of file descriptors or the like: it will not get better at once.
                 tracing::warn!(%error, "accept failed");
@@ -37,7 +37,7 @@ pub(crate) async fn run(shared: Arc<Shared>, listener: TcpListener) {
     }
 }
 
-fn accept(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
+fn accept(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr, listener: &Arc<str>) {
     let open = shared.connections.fetch_add(1, Ordering::Relaxed);
     if open >= shared.config.connections.maximum || shared.is_stopping() {
         shared.connections.fetch_sub(1, Ordering::Relaxed);
@@ -56,10 +56,10 @@ fn accept(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%peer, %error, "TCP_NODELAY");
     }
-    let shared = Arc::clone(shared);
+    let (shared, listener) = (Arc::clone(shared), Arc::clone(listener));
     tokio::spawn(async move {
         let _open = OpenConnection(&shared, peer.ip());
-        connection::serve(&shared, stream, peer).await;
+        connection::serve(&shared, stream, peer, listener).await;
     });
 }
 

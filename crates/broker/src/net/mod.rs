@@ -1,9 +1,11 @@
 //! Sockets and the tasks that own them.
 
 mod apply;
+mod authentication;
 mod connection;
 mod handshake;
 mod listener;
+mod reauthentication;
 mod throttle;
 mod transport;
 

@@ -51,6 +51,8 @@ pub(crate) enum Control {
     TakenOver,
     /// The broker stops.
     ShuttingDown,
+    /// Rights have changed; void where something else is asked for.
+    RightsChanged,
 }
 
 /// What [`Outbox::poll_take`] took out.
@@ -184,7 +186,9 @@ impl Outbox {
     /// Asks the connection's owner for something.
     pub(crate) fn control(&self, control: Control) {
         let mut state = self.state();
-        state.control = Some(control);
+        if control != Control::RightsChanged || state.control.is_none() {
+            state.control = Some(control);
+        }
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
@@ -225,6 +229,11 @@ impl Outbox {
         drop(state);
         self.metrics.dropped_offline.add(dropped);
         shared
+    }
+
+    /// Takes the messages out that `unwanted` names.
+    pub(crate) fn withdraw(&self, unwanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
+        self.state().queue.withdraw(unwanted, &self.budget)
     }
 
     /// Forgets everything that waits: the session begins anew.

@@ -138,11 +138,16 @@ impl Queue {
 
     /// Takes out what share groups meant for this receiver, oldest first.
     pub(super) fn withdraw_shared(&mut self, budget: &Budget) -> Vec<Delivery> {
-        let is_shared = |numbered: &Numbered| numbered.delivery.share.is_some();
-        let mut shared = self.unacknowledged.remove_where(is_shared, budget);
-        shared.extend(self.acknowledged.remove_where(is_shared, budget));
-        shared.make_contiguous().sort_by_key(|numbered| numbered.number);
-        shared.into_iter().map(|numbered| numbered.delivery).collect()
+        self.withdraw(|delivery| delivery.share.is_some(), budget)
+    }
+
+    /// Takes out what is wanted elsewhere or not at all, oldest first.
+    pub(super) fn withdraw(&mut self, wanted: impl Fn(&Delivery) -> bool, budget: &Budget) -> Vec<Delivery> {
+        let is_wanted = |numbered: &Numbered| wanted(&numbered.delivery);
+        let mut taken = self.unacknowledged.remove_where(is_wanted, budget);
+        taken.extend(self.acknowledged.remove_where(is_wanted, budget));
+        taken.make_contiguous().sort_by_key(|numbered| numbered.number);
+        taken.into_iter().map(|numbered| numbered.delivery).collect()
     }
 
     /// Drops QoS 0 and detaches the rest from read buffers; how many were dropped.

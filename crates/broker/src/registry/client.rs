@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,8 @@ use tenbin_codec::{Text, TopicFilter, Will};
 use tenbin_session::Session;
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 
-use super::Superseded;
+use super::NoClaim;
+use crate::auth::Rights;
 use crate::outbox::{Control, Outbox};
 use crate::router::{Grant, Receiver, RetainedPages};
 
@@ -20,6 +21,8 @@ pub(crate) struct Client {
     pub(crate) number: u64,
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) load: Arc<MemberLoad>,
+    /// What the session may; says whose it is.
+    pub(crate) rights: Arc<Rights>,
     /// Connections that have asked for the session; the newest one gets it. Written by whoever claims,
     /// before it asks the owner to leave, and read by the owner once it has the state.
     claims: AtomicU64,
@@ -38,6 +41,10 @@ pub(crate) struct ClientState {
     pub(crate) subscriptions: HashMap<TopicFilter, Grant>,
     /// Retained messages that SUBSCRIBEs have asked for and that are not sent yet.
     pub(crate) retained_pages: RetainedPages,
+    /// Shared ones among them that are not allowed any more: not a member until they are again.
+    pub(crate) suspended: HashSet<TopicFilter>,
+    /// The change of rights that was taken over last.
+    pub(crate) rights_epoch: u64,
     /// A connection has been accepted before: there is something to go on with.
     pub(crate) established: bool,
     /// The session is over and no longer in the registry.
@@ -66,15 +73,21 @@ pub(crate) struct Lease {
 }
 
 impl Client {
-    pub(crate) fn new(id: Text, number: u64, outbox: Arc<Outbox>, load: Arc<MemberLoad>) -> Self {
-        Self { id, number, outbox, load, claims: AtomicU64::new(0), newer_claim: Notify::new(), state: Arc::default() }
+    pub(crate) fn new(id: Text, number: u64, outbox: Arc<Outbox>, load: Arc<MemberLoad>, rights: Arc<Rights>) -> Self {
+        let (claims, newer_claim) = (AtomicU64::new(0), Notify::new());
+        Self { id, number, outbox, load, rights, claims, newer_claim, state: Arc::default() }
     }
 
     pub(crate) fn receiver(&self) -> Receiver {
-        Receiver { number: self.number, outbox: Arc::clone(&self.outbox), load: Arc::clone(&self.load) }
+        Receiver {
+            number: self.number,
+            outbox: Arc::clone(&self.outbox),
+            load: Arc::clone(&self.load),
+            rights: Arc::clone(&self.rights),
+        }
     }
 
-    pub(super) async fn claim(self: &Arc<Self>) -> Result<Lease, Superseded> {
+    pub(super) async fn claim(self: &Arc<Self>) -> Result<Lease, NoClaim> {
         let claim = self.claims.fetch_add(1, Ordering::AcqRel) + 1;
         self.newer_claim.notify_waiters();
         self.outbox.control(Control::TakenOver);
@@ -84,7 +97,7 @@ impl Client {
             let mut newer_claim = pin!(self.newer_claim.notified());
             newer_claim.as_mut().enable();
             if self.claims.load(Ordering::Acquire) != claim {
-                return Err(Superseded);
+                return Err(NoClaim::Superseded);
             }
             tokio::select! {
                 state = &mut state => return Ok(Lease { client: Arc::clone(self), state, claim }),

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dashmap::DashMap;
 use tenbin_codec::Text;
 
+use crate::auth::Identity;
 pub(crate) use client::{Client, Lease, PendingWill};
 
 /// The sessions of a broker, connected or not.
@@ -22,16 +23,29 @@ pub(crate) struct ClientRegistry {
     last_number: AtomicU64,
 }
 
-/// A third connection of the same client id came while this one waited for the second to leave.
+/// Why a session is not to be had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Superseded;
+pub(crate) enum NoClaim {
+    /// A third connection of the same client id came while this one waited for the second to leave.
+    Superseded,
+    /// It is another user's.
+    NotOurs,
+}
 
 impl ClientRegistry {
     /// Waits until the session of `id` is ours, asking its present owner to leave `[MQTT-3.1.4-3]`. One that
-    /// does not exist yet is made with `new`, which gets its number.
-    pub(crate) async fn claim(&self, id: &Text, new: impl Fn(u64) -> Client) -> Result<Lease, Superseded> {
+    /// does not exist yet is made with `new`, which gets its number. Another user's is not touched.
+    pub(crate) async fn claim(
+        &self,
+        id: &Text,
+        identity: &Identity,
+        new: impl Fn(u64) -> Client,
+    ) -> Result<Lease, NoClaim> {
         loop {
             let client = self.find_or_insert(id, &new);
+            if !client.rights.belong_to(identity) {
+                return Err(NoClaim::NotOurs);
+            }
             let lease = client.claim().await?;
             // Between finding it and having it, its last owner may have ended the session.
             if !lease.state.ended {
@@ -55,7 +69,7 @@ impl ClientRegistry {
         self.clients.len()
     }
 
-    pub(crate) fn for_each(&self, mut visit: impl FnMut(&Client)) {
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&Arc<Client>)) {
         self.clients.iter().for_each(|client| visit(&client));
     }
 

@@ -91,6 +91,11 @@ impl FilterIndex {
         self.version.load(Ordering::Acquire)
     }
 
+    /// What was matched before does not hold any more.
+    pub(super) fn invalidate(&self) {
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
     pub(super) fn insert(&self, filter: &TopicFilter, subscriber: Subscriber) {
         self.change(filter, |entry| entry.subscribers.insert(subscriber));
     }
@@ -137,7 +142,7 @@ impl FilterIndex {
 
     pub(super) fn matches(&self, topic: &TopicName) -> MatchSet {
         let snapshot = self.snapshot.load();
-        let mut builder = MatchSetBuilder::default();
+        let mut builder = MatchSetBuilder::new(topic);
         if let Some(entry) = snapshot.exact.get(topic.as_bytes()) {
             entry.collect(&mut builder);
         }
@@ -188,7 +193,7 @@ impl Entry {
         self.subscribers.is_empty() && self.groups.is_empty()
     }
 
-    fn collect(&self, builder: &mut MatchSetBuilder) {
+    fn collect(&self, builder: &mut MatchSetBuilder<'_>) {
         self.subscribers.iter().for_each(|subscriber| builder.add(subscriber));
         self.groups.iter().for_each(|group| builder.add_group(group));
     }
@@ -227,7 +232,7 @@ impl Node {
     }
 
     /// Adds who subscribed to filters that match the levels in `rest`.
-    fn collect(&self, rest: Option<&[u8]>, wildcards_apply: bool, builder: &mut MatchSetBuilder) {
+    fn collect(&self, rest: Option<&[u8]>, wildcards_apply: bool, builder: &mut MatchSetBuilder<'_>) {
         if wildcards_apply && let Some(entry) = &self.hash {
             entry.collect(builder); // "a/#" matches "a" too
         }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use tenbin_codec::QoS;
+use tenbin_codec::{QoS, TopicName};
 
 use super::shared::SharedGroup;
 use super::subscribers::Subscriber;
@@ -35,16 +35,23 @@ pub(super) struct Terms {
     pub(super) identifiers: Option<Arc<[u32]>>,
 }
 
-/// Collects subscriptions and merges those of one session.
-#[derive(Debug, Default)]
-pub(super) struct MatchSetBuilder {
+/// Collects subscriptions and merges those of one session. Who may not receive the topic is left out.
+#[derive(Debug)]
+pub(super) struct MatchSetBuilder<'a> {
+    topic: &'a TopicName,
     subscribers: Vec<Subscriber>,
     groups: Vec<Arc<SharedGroup>>,
 }
 
-impl MatchSetBuilder {
+impl<'a> MatchSetBuilder<'a> {
+    pub(super) fn new(topic: &'a TopicName) -> Self {
+        Self { topic, subscribers: Vec::new(), groups: Vec::new() }
+    }
+
     pub(super) fn add(&mut self, subscriber: &Subscriber) {
-        self.subscribers.push(subscriber.clone());
+        if subscriber.rights.may_receive(self.topic) {
+            self.subscribers.push(subscriber.clone());
+        }
     }
 
     pub(super) fn add_group(&mut self, group: &Arc<SharedGroup>) {

@@ -30,6 +30,7 @@ pub(crate) use retained::RetainedLimits;
 pub(crate) use retained_pages::{Paged, RetainedPages};
 pub(crate) use shared::GroupQueues;
 
+use crate::auth::Rights;
 use crate::clock::Clock;
 use crate::outbox::Outbox;
 use index::FilterIndex;
@@ -55,6 +56,8 @@ pub(crate) struct Receiver {
     pub(crate) outbox: Arc<Outbox>,
     /// What it says of itself.
     pub(crate) load: Arc<MemberLoad>,
+    /// Which topics it may receive.
+    pub(crate) rights: Arc<Rights>,
 }
 
 /// One subscription of a session, as it is granted.
@@ -89,8 +92,8 @@ impl Router {
                 self.index.join(&shared, receiver, member, self.clock.nanos(now));
             }
             None => {
-                let outbox = Arc::clone(&receiver.outbox);
-                self.index.insert(filter, Subscriber { number: receiver.number, outbox, grant });
+                let (outbox, rights) = (Arc::clone(&receiver.outbox), Arc::clone(&receiver.rights));
+                self.index.insert(filter, Subscriber { number: receiver.number, outbox, rights, grant });
             }
         }
     }
@@ -149,7 +152,12 @@ impl Router {
         self.index.matches(topic)
     }
 
-    /// Grows with every change of the subscriptions.
+    /// Voids what publishers remember: receivers' rights have changed.
+    pub(crate) fn invalidate(&self) {
+        self.index.invalidate();
+    }
+
+    /// Grows with every change of the subscriptions, or of rights.
     pub(crate) fn version(&self) -> u64 {
         self.index.version()
     }

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use super::Grant;
+use crate::auth::Rights;
 use crate::outbox::Outbox;
 
 /// One ordinary subscription, as the index holds it.
@@ -8,6 +9,7 @@ use crate::outbox::Outbox;
 pub(super) struct Subscriber {
     pub(super) number: u64,
     pub(super) outbox: Arc<Outbox>,
+    pub(super) rights: Arc<Rights>,
     pub(super) grant: Grant,
 }
 

@@ -5,6 +5,7 @@ use tenbin_balancer::MemberLoad;
 use tenbin_codec::{QoS, SubscriptionOptions};
 
 use super::*;
+use crate::auth::Rights;
 use crate::metrics::Metrics;
 use crate::outbox::{Budget, Outbox, OutboxLimits, WhenFull};
 use crate::router::Grant;
@@ -16,6 +17,10 @@ fn outbox() -> (Arc<Outbox>, Arc<MemberLoad>) {
     (Arc::new(outbox), load)
 }
 
+fn rights() -> Arc<Rights> {
+    Arc::new(Rights::unlimited())
+}
+
 fn index() -> FilterIndex {
     let limits = OutboxLimits { messages: 10, bytes: 10_000, when_full: WhenFull::DropOldest };
     let queues = GroupQueues { limits, budget: Arc::new(Budget::new(10_000)), metrics: Arc::<Metrics>::default() };
@@ -24,7 +29,7 @@ fn index() -> FilterIndex {
 
 fn subscriber(number: u64, identifier: Option<u32>) -> Subscriber {
     let grant = Grant { options: SubscriptionOptions::at(QoS::AtLeastOnce), identifier };
-    Subscriber { number, outbox: outbox().0, grant }
+    Subscriber { number, outbox: outbox().0, rights: rights(), grant }
 }
 
 fn filter(text: &str) -> TopicFilter {
@@ -71,7 +76,7 @@ fn groups_are_named_by_share_name_and_filter_and_go_with_their_last_member() {
     let join = |text: &str, number: u64| {
         let (outbox, load) = outbox();
         let grant = Grant { options: SubscriptionOptions::default(), identifier: None };
-        let receiver = Receiver { number, outbox: Arc::clone(&outbox), load };
+        let receiver = Receiver { number, outbox: Arc::clone(&outbox), load, rights: rights() };
         index.join(&filter(text).shared().unwrap(), &receiver, GroupMember { outbox, terms: grant.terms() }, Nanos(0));
     };
     let sizes = |name: &str| {

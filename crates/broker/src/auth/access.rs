@@ -1,0 +1,75 @@
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::{Action, Authenticator, Authorizer, Configured, Principal, Settings, Standing};
+
+/// Who a broker asks.
+pub(crate) struct Access {
+    configured: Arc<Configured>,
+    authenticator: Arc<dyn Authenticator>,
+    authorizer: Arc<dyn Authorizer>,
+    /// The configuration's ACL decides.
+    is_acl: bool,
+    /// Nobody is denied anything, so that nobody needs to be asked. Written after the rules, read by everybody;
+    /// relaxed, since the epoch makes whoever acted on an old value look again.
+    is_open: AtomicBool,
+    /// Changes so far. Raised (release) after the rules have changed, read (acquire) before they are asked.
+    epoch: AtomicU64,
+}
+
+impl Access {
+    pub(crate) fn new(
+        settings: Settings,
+        authenticator: Option<Arc<dyn Authenticator>>,
+        authorizer: Option<Arc<dyn Authorizer>>,
+    ) -> Self {
+        let configured = Arc::new(Configured::new(settings));
+        let is_acl = authorizer.is_none();
+        Self {
+            authenticator: authenticator.unwrap_or_else(|| Arc::clone(&configured) as Arc<dyn Authenticator>),
+            authorizer: authorizer.unwrap_or_else(|| Arc::clone(&configured) as Arc<dyn Authorizer>),
+            is_open: AtomicBool::new(is_acl && configured.is_open()),
+            is_acl,
+            epoch: AtomicU64::new(1),
+            configured,
+        }
+    }
+
+    pub(crate) fn authenticator(&self) -> &Arc<dyn Authenticator> {
+        &self.authenticator
+    }
+
+    pub(crate) fn standing(&self, principal: &Principal) -> Standing {
+        self.authenticator.standing(principal)
+    }
+
+    pub(crate) fn allows(&self, who: &Principal, action: Action<'_>) -> bool {
+        self.is_open() || self.authorizer.authorize(who, action).is_allow()
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Goes over to what a new configuration says.
+    pub(super) fn replace(&self, settings: Settings) {
+        self.configured.replace(settings);
+        self.is_open.store(self.is_acl && self.configured.is_open(), Ordering::Relaxed);
+    }
+
+    /// The answers are others from now on.
+    pub(super) fn changed(&self) {
+        self.epoch.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Access").field("epoch", &self.epoch()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,233 @@
+use serde::{Deserialize, Deserializer};
+
+use super::pattern::{Names, Relation};
+use super::{Principal, TopicPattern};
+
+/// One rule of the configuration: about whom, what, and which topics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AclRule {
+    /// About this user; `Some("")` = those without one; `None` = all.
+    pub user: Option<String>,
+    /// About this Client Identifier, which a client chooses freely; `None` = all.
+    pub client_id: Option<String>,
+    /// About who came through the listener of this name; `None` = all.
+    pub listener: Option<String>,
+    /// Allowed or denied.
+    pub effect: Effect,
+    /// What.
+    pub action: AclAction,
+    /// Which topics.
+    pub topic: TopicPattern,
+}
+
+/// What a rule says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// Yes.
+    Allow,
+    /// No.
+    Deny,
+}
+
+/// What a rule is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AclAction {
+    /// Messages of the client, its Will among them.
+    Publish,
+    /// Subscriptions of the client and what they bring.
+    Subscribe,
+    /// Both.
+    All,
+}
+
+/// The rules in their order: the first that matches decides.
+#[derive(Debug, Clone)]
+pub(super) struct Acl {
+    pub(super) rules: Vec<AclRule>,
+    /// Where none matches.
+    pub(super) default: Effect,
+}
+
+/// How much of a filter is allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Every topic that it matches.
+    All,
+    /// Perhaps some of them.
+    Some,
+    /// Not one.
+    Nothing,
+}
+
+impl Acl {
+    /// Whether nobody is denied anything.
+    pub(super) fn is_open(&self) -> bool {
+        self.default == Effect::Allow && self.rules.iter().all(|rule| rule.effect == Effect::Allow)
+    }
+
+    /// How much of `filter` (a topic is a filter without wildcards, of which all or nothing is allowed) `who` may
+    /// publish to or subscribe to.
+    pub(super) fn verdict(&self, who: &Principal, action: AclAction, filter: &[u8]) -> Verdict {
+        let user = who.identity.user.as_ref().map(|user| user.as_bytes());
+        let names = Names { client_id: who.client_id.as_bytes(), user };
+        // What rules said of a part of the filter, before one that is about all of it.
+        let (mut some_allowed, mut some_denied) = (false, false);
+        let mut last = self.default;
+        for rule in self.rules.iter().filter(|rule| rule.is_about(who, action)) {
+            match rule.topic.relation(filter, names, rule.effect) {
+                Relation::Disjoint => {}
+                Relation::Overlaps if rule.effect == Effect::Allow => some_allowed = true,
+                Relation::Overlaps => some_denied = true,
+                Relation::Contains => {
+                    last = rule.effect;
+                    break;
+                }
+            }
+        }
+        match last {
+            Effect::Allow if !some_denied => Verdict::All,
+            Effect::Deny if !some_allowed => Verdict::Nothing,
+            _ => Verdict::Some,
+        }
+    }
+}
+
+impl AclRule {
+    fn is_about(&self, who: &Principal, action: AclAction) -> bool {
+        let user = who.identity.user.as_ref().map_or(&b""[..], |user| user.as_bytes());
+        (self.action == action || self.action == AclAction::All)
+            && self.user.as_ref().is_none_or(|rule| rule.as_bytes() == user)
+            && self.client_id.as_ref().is_none_or(|rule| rule.as_bytes() == who.client_id.as_bytes())
+            && self.listener.as_ref().is_none_or(|rule| **rule == *who.listener)
+    }
+}
+
+/// As it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRule {
+    user: Option<String>,
+    client_id: Option<String>,
+    listener: Option<String>,
+    allow: Option<AclAction>,
+    deny: Option<AclAction>,
+    topic: TopicPattern,
+}
+
+impl RawRule {
+    /// `None` unless it allows or denies.
+    fn check(self) -> Option<AclRule> {
+        let (effect, action) = match (self.allow, self.deny) {
+            (Some(action), None) => (Effect::Allow, action),
+            (None, Some(action)) => (Effect::Deny, action),
+            _ => return None,
+        };
+        let Self { user, client_id, listener, topic, .. } = self;
+        Some(AclRule { user, client_id, listener, effect, action, topic })
+    }
+}
+
+/// Reads the rules; one that neither allows nor denies is named by its number.
+pub(crate) fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<AclRule>, D::Error> {
+    let raw = Vec::<RawRule>::deserialize(deserializer)?;
+    let wrong = |number| serde::de::Error::custom(format!("rule {number} of the acl wants one of allow and deny"));
+    raw.into_iter().zip(1..).map(|(rule, number)| rule.check().ok_or_else(|| wrong(number))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tenbin_codec::Text;
+
+    use super::super::Identity;
+    use super::*;
+
+    fn acl(rules: &str, default: Effect) -> Acl {
+        Acl { rules: parse(rules).unwrap(), default }
+    }
+
+    fn parse(text: &str) -> Result<Vec<AclRule>, toml::de::Error> {
+        #[derive(Deserialize)]
+        struct Rules {
+            #[serde(deserialize_with = "rules")]
+            acl: Vec<AclRule>,
+        }
+        toml::from_str::<Rules>(text).map(|rules| rules.acl)
+    }
+
+    fn principal(user: &str, client_id: &str) -> Principal {
+        let user = Text::try_from(user).unwrap();
+        let identity = if user.is_empty() { Identity::anonymous() } else { Identity::user(user) };
+        Principal { client_id: Text::try_from(client_id).unwrap(), identity, listener: "l".into() }
+    }
+
+    const RULES: &str = r##"
+        [[acl]]
+        deny = "all"
+        topic = "secret/#"
+        [[acl]]
+        user = "alice"
+        allow = "all"
+        topic = "#"
+        [[acl]]
+        user = ""
+        allow = "subscribe"
+        topic = "public/#"
+        [[acl]]
+        allow = "publish"
+        topic = "users/%u/devices/%c"
+        [[acl]]
+        listener = "other"
+        allow = "all"
+        topic = "#"
+    "##;
+
+    #[test]
+    fn the_first_rule_that_matches_decides() {
+        use AclAction::{Publish, Subscribe};
+        use Verdict::{All, Nothing, Some};
+        let acl = acl(RULES, Effect::Deny);
+        for (user, action, filter, expected) in [
+            ("alice", Publish, "a/b", All),
+            ("alice", Publish, "secret/a", Nothing),
+            ("alice", Subscribe, "secret/+", Nothing),
+            ("alice", Subscribe, "#", Some),
+            ("alice", Subscribe, "+/x", Some),
+            ("alice", Subscribe, "a/#", All),
+            ("alice", Subscribe, "$SYS/#", Nothing),
+            ("", Subscribe, "public/x", All),
+            ("", Publish, "public/x", Nothing),
+            ("bob", Subscribe, "public/x", Nothing),
+            ("bob", Publish, "users/bob/devices/c", All),
+            ("bob", Publish, "users/alice/devices/c", Nothing),
+            ("", Publish, "users//devices/c", Nothing),
+        ] {
+            assert_eq!(acl.verdict(&principal(user, "c"), action, filter.as_bytes()), expected, "{user} {filter}");
+        }
+    }
+
+    #[test]
+    fn no_rule_and_a_default_is_all_or_nothing() {
+        for (default, expected) in [(Effect::Allow, Verdict::All), (Effect::Deny, Verdict::Nothing)] {
+            let acl = Acl { rules: Vec::new(), default };
+            assert_eq!(acl.verdict(&principal("", "c"), AclAction::Subscribe, b"#"), expected);
+            assert_eq!(acl.is_open(), default == Effect::Allow);
+        }
+    }
+
+    #[test]
+    fn mistakes_in_rules_are_told() {
+        for (rule, word) in [
+            ("topic = \"a\"", "rule 1"),
+            ("allow = \"all\"\ndeny = \"all\"\ntopic = \"a\"", "rule 1"),
+            ("allow = \"everything\"\ntopic = \"a\"", "publish"),
+            ("allow = \"all\"", "topic"),
+            ("allow = \"all\"\ntopic = \"a#\"", "a#"),
+            ("allow = \"all\"\ntopic = \"$share/g/a\"", "$share"),
+            ("allow = \"all\"\ntopic = \"a\"\nusr = \"b\"", "usr"),
+        ] {
+            let error = parse(&format!("[[acl]]\n{rule}")).unwrap_err().to_string();
+            assert!(error.contains(word), "{rule}: {error}");
+        }
+    }
+}

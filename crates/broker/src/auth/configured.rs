@@ -1,0 +1,199 @@
+use std::hash::RandomState;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use base64ct::{Base64UrlUnpadded, Encoding};
+use bytes::Bytes;
+use tenbin_codec::{ReasonCode, Text};
+
+use super::acl::Verdict;
+use super::hashing::HashWorkers;
+use super::password_file::{random, verify};
+use super::scram::{Challenge, ClientFirst, METHOD, ScramSecret};
+use super::settings::ListenerSettings;
+use super::{
+    AclAction, Action, Answer, AuthFuture, AuthRequest, Authenticator, Authorizer, Decision, Exchange, Identity,
+    PasswordFile, Principal, Settings, Standing,
+};
+
+/// Access as the configuration says: password files, ACL rules, per listener.
+#[derive(Debug)]
+pub(crate) struct Configured {
+    settings: ArcSwap<Settings>,
+    hashing: HashWorkers,
+    /// Makes stamps of secrets that mean nothing outside of this process.
+    stamps: RandomState,
+    /// For the challenges to users who do not exist.
+    decoy_key: [u8; 32],
+}
+
+impl Configured {
+    pub(crate) fn new(settings: Settings) -> Self {
+        let stamps = RandomState::new();
+        // Without random numbers of the system, SCRAM fails when it needs a nonce.
+        let decoy_key = random().unwrap_or_default();
+        Self { settings: ArcSwap::from_pointee(settings), hashing: HashWorkers::new(), stamps, decoy_key }
+    }
+
+    /// Everything from now on is as `settings` say.
+    pub(super) fn replace(&self, mut settings: Settings) {
+        settings.keep_listeners_of(&self.settings.load());
+        self.settings.store(Arc::new(settings));
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.settings.load().is_open()
+    }
+
+    async fn check_password(&self, listener: ListenerSettings, request: AuthRequest) -> Answer {
+        let Some(passwords) = listener.passwords else {
+            // Nobody's word is checked here, so that it proves nothing.
+            return if listener.anonymous { anonymous() } else { Answer::Refuse(ReasonCode::NotAuthorized) };
+        };
+        if request.user_name.is_none() && request.password.is_none() {
+            return if listener.anonymous { anonymous() } else { Answer::Refuse(ReasonCode::NotAuthorized) };
+        }
+        let user = request.user_name.clone().unwrap_or(Text::EMPTY);
+        let secrets = passwords.get(user.as_str());
+        let known = secrets.and_then(|secrets| secrets.argon2()).map(ToOwned::to_owned);
+        // A user who does not exist takes as long as a password that is wrong.
+        let (exists, hash) = (known.is_some(), known.unwrap_or_else(|| passwords.decoy()));
+        let password = request.password.clone().unwrap_or_default();
+        let Some(fits) = self.hashing.run(move || verify(&password, &hash)).await else {
+            return Answer::Refuse(ReasonCode::ServerBusy);
+        };
+        match secrets {
+            Some(secrets) if fits && exists => {
+                let stamp = secrets.stamp(&self.stamps);
+                let identity = Identity { user: Some(user.detach()), realm: listener.realm, stamp };
+                Answer::Accept { identity, data: None }
+            }
+            _ => Answer::Refuse(ReasonCode::BadUserNameOrPassword),
+        }
+    }
+
+    fn begin_scram(&self, passwords: Arc<PasswordFile>, realm: Arc<str>, request: AuthRequest) -> Answer {
+        let scram = Scram { passwords, realm, stamps: self.stamps.clone(), decoy_key: self.decoy_key, request };
+        match scram.request.data.clone() {
+            Some(data) => scram.challenge(&data),
+            // The client has nothing to say yet: it is asked to begin.
+            None => Answer::Continue { data: None, exchange: Box::new(scram) },
+        }
+    }
+}
+
+impl Authenticator for Configured {
+    fn authenticate(&self, request: AuthRequest) -> AuthFuture<'_> {
+        Box::pin(async move {
+            let listener = self.settings.load().listeners.get(&request.listener).cloned();
+            let Some(listener) = listener else { return Answer::Refuse(ReasonCode::NotAuthorized) };
+            match (&request.method, listener.passwords.clone()) {
+                (None, _) => self.check_password(listener, request).await,
+                (Some(method), Some(passwords)) if *method == METHOD => {
+                    self.begin_scram(passwords, listener.realm, request)
+                }
+                _ => Answer::Refuse(ReasonCode::BadAuthenticationMethod), // [MQTT-4.12.0-1]
+            }
+        })
+    }
+
+    fn standing(&self, principal: &Principal) -> Standing {
+        let settings = self.settings.load();
+        let Some(listener) = settings.listeners.get(&principal.listener) else { return Standing::Revoked };
+        let identity = &principal.identity;
+        let Some(user) = &identity.user else {
+            return if listener.anonymous { Standing::Current } else { Standing::Revoked };
+        };
+        let secrets = listener.passwords.as_ref().and_then(|passwords| passwords.get(user.as_str()));
+        match secrets {
+            Some(secrets) if listener.realm == identity.realm => {
+                let is_same = secrets.stamp(&self.stamps) == identity.stamp;
+                if is_same { Standing::Current } else { Standing::Stale }
+            }
+            _ => Standing::Revoked,
+        }
+    }
+}
+
+impl Authorizer for Configured {
+    fn authorize(&self, who: &Principal, action: Action<'_>) -> Decision {
+        let settings = self.settings.load();
+        if settings.listeners.get(&who.listener).is_some_and(|listener| !listener.acl) {
+            return Decision::Allow;
+        }
+        let acl = &settings.acl;
+        let allowed = match action {
+            Action::Publish(topic) | Action::Will(topic) => {
+                acl.verdict(who, AclAction::Publish, topic.as_bytes()) == Verdict::All
+            }
+            Action::Receive(topic) => acl.verdict(who, AclAction::Subscribe, topic.as_bytes()) == Verdict::All,
+            // What it matches and may not be received is held back message by message.
+            Action::Subscribe(filter) => acl.verdict(who, AclAction::Subscribe, filter.as_bytes()) != Verdict::Nothing,
+            Action::SubscribeShared(filter) => {
+                acl.verdict(who, AclAction::Subscribe, filter.as_bytes()) == Verdict::All
+            }
+        };
+        allowed.into()
+    }
+}
+
+/// SCRAM that waits for the client's first message.
+struct Scram {
+    passwords: Arc<PasswordFile>,
+    realm: Arc<str>,
+    stamps: RandomState,
+    decoy_key: [u8; 32],
+    request: AuthRequest,
+}
+
+/// SCRAM that waits for the client's last message.
+struct ScramProof {
+    challenge: Challenge,
+    /// `None` where there is no such user: then no proof is good enough.
+    identity: Option<Identity>,
+}
+
+impl Scram {
+    fn challenge(self, data: &[u8]) -> Answer {
+        let refused = Answer::Refuse(ReasonCode::NotAuthorized);
+        let (Ok(first), Ok(nonce)) = (ClientFirst::parse(data), random::<18>()) else { return refused };
+        let Ok(user) = Text::try_from(&first.user[..]) else { return refused };
+        // A User Name beside it may not say otherwise.
+        if self.request.user_name.as_ref().is_some_and(|name| *name != user) {
+            return refused;
+        }
+        let secrets = self.passwords.get(&first.user);
+        let scram = secrets.and_then(|secrets| Some((secrets, secrets.scram()?.clone())));
+        let (identity, secret) = match scram {
+            Some((secrets, secret)) => {
+                let stamp = secrets.stamp(&self.stamps);
+                (Some(Identity { user: Some(user), realm: self.realm, stamp }), secret)
+            }
+            None => (None, ScramSecret::decoy(&self.decoy_key, first.user.as_bytes())),
+        };
+        let challenge = first.challenge(secret, &Base64UrlUnpadded::encode_string(&nonce));
+        let data = Some(challenge.message());
+        Answer::Continue { data, exchange: Box::new(ScramProof { challenge, identity }) }
+    }
+}
+
+impl Exchange for Scram {
+    fn step(self: Box<Self>, data: Option<Bytes>) -> AuthFuture<'static> {
+        Box::pin(async move { self.challenge(&data.unwrap_or_default()) })
+    }
+}
+
+impl Exchange for ScramProof {
+    fn step(self: Box<Self>, data: Option<Bytes>) -> AuthFuture<'static> {
+        Box::pin(async move {
+            match (self.challenge.verify(&data.unwrap_or_default()), self.identity) {
+                (Ok(verified), Some(identity)) => Answer::Accept { identity, data: Some(verified.server_final) },
+                _ => Answer::Refuse(ReasonCode::NotAuthorized),
+            }
+        })
+    }
+}
+
+fn anonymous() -> Answer {
+    Answer::Accept { identity: Identity::anonymous(), data: None }
+}

@@ -1,0 +1,81 @@
+//! What a change of the rules takes away stops at once: for connected clients, stored sessions and share members.
+//!
+//! Ordinary subscriptions need nothing done: whoever routes asks for the receiver's rights, and the router's new
+//! version makes every publisher ask again. What remains are members of share groups, messages that wait already,
+//! and users who are no more.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tenbin_balancer::Rng;
+use tenbin_session::Delivery;
+
+use super::{AccessError, Settings, Standing};
+use crate::Config;
+use crate::lifecycle;
+use crate::outbox::Control;
+use crate::registry::Lease;
+use crate::shared::Shared;
+
+/// Goes over to what `config` says of access; on an error all stays as it is.
+pub(crate) fn reload(shared: &Shared, config: &Config) -> Result<(), AccessError> {
+    shared.access.replace(Settings::load(config, shared.is_configured_only)?);
+    changed(shared);
+    Ok(())
+}
+
+/// The rules have changed: looks at every session.
+pub(crate) fn changed(shared: &Shared) {
+    shared.access.changed();
+    shared.router.invalidate();
+    let mut clients = Vec::new();
+    shared.registry.for_each(|client| clients.push(Arc::clone(client)));
+    for client in clients {
+        match client.try_lease() {
+            Some(lease) => look_at_stored(shared, lease),
+            None => client.outbox.control(Control::RightsChanged),
+        }
+    }
+}
+
+/// The owner of a session takes over what has changed since it looked last, before it sends anything more; what is
+/// left of its identity.
+pub(crate) fn catch_up(shared: &Shared, lease: &mut Lease) -> Standing {
+    let epoch = shared.access.epoch();
+    if lease.state.rights_epoch == epoch {
+        return Standing::Current;
+    }
+    lease.state.rights_epoch = epoch;
+    review(shared, lease, Instant::now());
+    lease.client.rights.standing()
+}
+
+/// Takes a session out of share groups that are not its any more, and back into those that are again. Messages that
+/// wait for it are judged by what holds now: those of a share group go to other members, the rest are dropped.
+pub(crate) fn review(shared: &Shared, lease: &mut Lease, now: Instant) {
+    let (client, state) = (Arc::clone(&lease.client), &mut *lease.state);
+    let mut again = Vec::new();
+    for (filter, grant) in state.subscriptions.iter().filter(|(filter, _)| filter.is_shared()) {
+        let allowed = client.rights.check_subscription(filter).is_ok();
+        if !allowed && state.suspended.insert(filter.clone()) {
+            tracing::info!(client = ?client.id, ?filter, "no longer authorized");
+            shared.router.unsubscribe(filter, client.number);
+        } else if allowed && state.suspended.remove(filter) {
+            shared.router.subscribe(filter, &client.receiver(), *grant, now);
+            again.push(filter);
+        }
+    }
+    let is_forbidden = |delivery: &Delivery| !client.rights.may_receive_encoded(delivery.template.topic());
+    let mut forbidden = client.outbox.withdraw(is_forbidden);
+    forbidden.retain(|delivery| delivery.share.is_some());
+    let mut rng = Rng::new(client.number);
+    shared.router.redispatch(forbidden, now, &mut rng);
+    shared.router.connected(again.into_iter(), now, &mut rng);
+}
+
+fn look_at_stored(shared: &Shared, mut lease: Lease) {
+    if !lease.state.ended && lease.state.established && catch_up(shared, &mut lease) == Standing::Revoked {
+        tracing::info!(client = ?lease.client.id, "session ends: its user is no more");
+        lifecycle::revoke(shared, lease);
+    }
+}

@@ -1,0 +1,302 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use argon2::Argon2;
+use argon2::password_hash::phc::PasswordHash;
+use argon2::password_hash::{PasswordHasher as _, PasswordVerifier as _};
+
+use super::scram::{ITERATIONS, PREFIX, SALT_BYTES, ScramSecret};
+
+/// Users and what is kept of their passwords; a text file with lines of two kinds:
+///
+/// ```text
+///   # a comment
+///   alice:$argon2id$v=19$m=19456,t=2,p=1$SALT$HASH               for User Name and Password
+///   alice:$scram-sha-256$65536$SALT$STORED_KEY$SERVER_KEY        for Authentication Method SCRAM-SHA-256
+/// ```
+///
+/// A user has one of them or both. `tenbin passwd` writes them.
+#[derive(Debug, Clone, Default)]
+pub struct PasswordFile {
+    users: HashMap<String, Secrets>,
+}
+
+/// What is kept of one user's password.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Secrets {
+    argon2: Option<String>,
+    scram: Option<ScramSecret>,
+}
+
+/// A password file that cannot be used; its text is one line that names file and line.
+#[derive(Debug)]
+pub struct PasswordFileError {
+    path: PathBuf,
+    line: Option<usize>,
+    message: String,
+}
+
+impl PasswordFile {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read, or a line is not of either kind.
+    pub fn read(path: &Path) -> Result<Self, PasswordFileError> {
+        let text = std::fs::read_to_string(path).map_err(|error| unusable(path, format!("cannot be read: {error}")))?;
+        let mut file = Self::default();
+        for (index, line) in text.lines().enumerate() {
+            let wrong = |message: String| PasswordFileError { path: path.to_owned(), line: Some(index + 1), message };
+            file.add(line).map_err(wrong)?;
+        }
+        Ok(file)
+    }
+
+    /// What is kept of `user`'s password.
+    pub(super) fn get(&self, user: &str) -> Option<&Secrets> {
+        self.users.get(user)
+    }
+
+    /// A hash to spend as much time on as on that of a user who exists.
+    pub(super) fn decoy(&self) -> String {
+        self.users.values().find_map(|secrets| secrets.argon2.clone()).unwrap_or_else(|| DECOY.to_owned())
+    }
+
+    /// Gives `user` a password in the file at `path`, which is made if it is not there; all other lines stay.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or the user's name cannot stand in it; with `scram`, a password with
+    /// other than printable ASCII characters, which clients may not all write alike.
+    pub fn set(path: &Path, user: &str, secrets: &Secrets) -> Result<(), PasswordFileError> {
+        if !is_user_name(user) {
+            return Err(unusable(path, format!("{user:?} cannot be a user's name")));
+        }
+        let argon2 = secrets.argon2.as_ref().map(|hash| format!("{user}:{hash}"));
+        let scram = secrets.scram.as_ref().map(|secret| format!("{user}:{secret}"));
+        Self::edit(path, user, argon2.into_iter().chain(scram).collect()).map(|_| ())
+    }
+
+    /// Removes `user` from the file at `path`; whether the user was in it.
+    ///
+    /// # Errors
+    /// The file cannot be read or written.
+    pub fn delete(path: &Path, user: &str) -> Result<bool, PasswordFileError> {
+        Self::edit(path, user, Vec::new())
+    }
+
+    /// Puts `new` in the place of the user's first line and takes the others out.
+    fn edit(path: &Path, user: &str, mut new: Vec<String>) -> Result<bool, PasswordFileError> {
+        let text = match std::fs::read_to_string(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !new.is_empty() => String::new(),
+            read => read.map_err(|error| unusable(path, format!("cannot be read: {error}")))?,
+        };
+        let mut lines = Vec::new();
+        let mut found = false;
+        for line in text.lines() {
+            if line.split_once(':').is_some_and(|(name, _)| name == user) {
+                found = true;
+                lines.append(&mut new);
+            } else {
+                lines.push(line.to_owned());
+            }
+        }
+        lines.append(&mut new);
+        let text = lines.iter().flat_map(|line| [line, "\n"]).collect::<String>();
+        replace(path, &text).map_err(|error| unusable(path, format!("cannot be written: {error}")))?;
+        Ok(found)
+    }
+
+    fn add(&mut self, line: &str) -> Result<(), String> {
+        if line.trim().is_empty() || line.starts_with('#') {
+            return Ok(());
+        }
+        let (user, secret) = line.split_once(':').ok_or("no colon behind the user's name")?;
+        if !is_user_name(user) {
+            return Err(format!("{user:?} cannot be a user's name"));
+        }
+        let secrets = self.users.entry(user.to_owned()).or_default();
+        let is_second = if let Some(scram) = secret.strip_prefix(PREFIX) {
+            let secret = ScramSecret::parse(scram).ok_or("no legal scram-sha-256 secret")?;
+            secrets.scram.replace(secret).is_some()
+        } else {
+            let is_argon2id = secret.starts_with("$argon2id$");
+            let hash = PasswordHash::new(secret).ok().filter(|hash| is_argon2id && hash.hash.is_some());
+            let hash = hash.ok_or("neither an argon2id hash nor a scram-sha-256 secret")?;
+            argon2::Params::try_from(&hash).map_err(|error| format!("argon2id: {error}"))?;
+            secrets.argon2.replace(secret.to_owned()).is_some()
+        };
+        if is_second { Err(format!("a second line of one kind for {user}")) } else { Ok(()) }
+    }
+}
+
+impl Secrets {
+    /// Makes secrets of a password, with random salts. Takes a fraction of a second.
+    ///
+    /// # Errors
+    /// For SCRAM, a password with other than printable ASCII characters, which clients may not all write alike;
+    /// no random numbers.
+    pub fn new(password: &[u8], scram: bool) -> Result<Self, String> {
+        if password.is_empty() {
+            return Err("the password is empty".to_owned());
+        }
+        if scram && !password.iter().all(|&byte| byte == b' ' || byte.is_ascii_graphic()) {
+            return Err("a password for SCRAM has printable ASCII characters only".to_owned());
+        }
+        let salt = || random::<SALT_BYTES>();
+        let hash = Argon2::default().hash_password_with_salt(password, &salt()?);
+        let hash: PasswordHash = hash.map_err(|error| error.to_string())?;
+        let scram = if scram { Some(ScramSecret::new(password, salt()?.to_vec(), ITERATIONS)) } else { None };
+        Ok(Self { argon2: Some(hash.to_string()), scram })
+    }
+
+    pub(super) fn argon2(&self) -> Option<&str> {
+        self.argon2.as_deref()
+    }
+
+    pub(super) fn scram(&self) -> Option<&ScramSecret> {
+        self.scram.as_ref()
+    }
+
+    /// Changes with the secrets; `hasher` has to be the same.
+    pub(super) fn stamp(&self, hasher: &RandomState) -> u64 {
+        hasher.hash_one((&self.argon2, self.scram.as_ref().map(ToString::to_string)))
+    }
+}
+
+/// Whether `password` is the one that `hash` was made of. Takes long.
+pub(super) fn verify(password: &[u8], hash: &str) -> bool {
+    PasswordHash::new(hash).is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())
+}
+
+/// Random bytes of the operating system.
+pub(super) fn random<const N: usize>() -> Result<[u8; N], String> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| format!("no random numbers: {error}"))?;
+    Ok(bytes)
+}
+
+fn is_user_name(name: &str) -> bool {
+    !name.is_empty() && !name.starts_with('#') && !name.contains(|c: char| c == ':' || c.is_control())
+}
+
+/// Writes beside the file and renames, so that a broker never reads half of it. For its owner's eyes only, unless
+/// the file was there with other rights.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let beside = path.with_file_name(name);
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&beside)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| {
+        if let Ok(old) = std::fs::metadata(path) {
+            file.set_permissions(old.permissions())?;
+        }
+        file.sync_all()?;
+        std::fs::rename(&beside, path)
+    });
+    if written.is_err() {
+        let _ = std::fs::remove_file(&beside);
+    }
+    written
+}
+
+fn unusable(path: &Path, message: String) -> PasswordFileError {
+    PasswordFileError { path: path.to_owned(), line: None, message }
+}
+
+/// A hash of random bytes with the parameters of new ones.
+const DECOY: &str =
+    "$argon2id$v=19$m=19456,t=2,p=1$dGhlcmUgaXMgbm8gc3VjaCB1$qw4VsLYVzt8n7rPa0gC9xV1Q0jJxPZcS2Z2y3q1k9bM";
+
+impl fmt::Display for PasswordFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "password file {}", self.path.display())?;
+        if let Some(line) = self.line {
+            write!(f, ", line {line}")?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+impl std::error::Error for PasswordFileError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn temporary(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("tenbin-passwd-{name}-{}", std::process::id()))
+    }
+
+    #[test]
+    fn users_come_back_and_others_stay() {
+        let path = temporary("edit");
+        let _ = std::fs::remove_file(&path);
+        let secrets = Secrets::new(b"pencil", true).unwrap();
+        PasswordFile::set(&path, "alice", &secrets).unwrap();
+        std::fs::write(&path, format!("# ours\n{}", std::fs::read_to_string(&path).unwrap())).unwrap();
+        PasswordFile::set(&path, "bob", &Secrets::new(b"x", false).unwrap()).unwrap();
+        let file = PasswordFile::read(&path).unwrap();
+        assert_eq!(file.get("alice"), Some(&secrets));
+        assert!(file.get("bob").unwrap().scram().is_none());
+        assert!(verify(b"pencil", secrets.argon2().unwrap()));
+        assert!(!verify(b"pencils", secrets.argon2().unwrap()));
+
+        // A new password takes the SCRAM secret of the old one away.
+        PasswordFile::set(&path, "alice", &Secrets::new(b"pen", false).unwrap()).unwrap();
+        assert!(PasswordFile::read(&path).unwrap().get("alice").unwrap().scram().is_none());
+        assert!(PasswordFile::delete(&path, "alice").unwrap());
+        assert!(!PasswordFile::delete(&path, "alice").unwrap());
+        let file = PasswordFile::read(&path).unwrap();
+        assert!(file.get("alice").is_none() && file.get("bob").is_some());
+        assert!(std::fs::read_to_string(&path).unwrap().starts_with("# ours\n"));
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn broken_lines_are_named() {
+        let path = temporary("broken");
+        let good = format!("u:{DECOY}");
+        for line in [
+            "u",
+            "u:",
+            "u:secret",
+            ":x",
+            "u:$argon2i$v=19$m=8,t=1,p=1$c2FsdHNhbHQ$aGFzaA",
+            "u:$scram-sha-256$1$a$b$c",
+            &good,
+        ] {
+            std::fs::write(&path, format!("{good}\n\n{line}\n")).unwrap();
+            let error = PasswordFile::read(&path).unwrap_err().to_string();
+            assert!(error.contains("line 3") && error.contains("tenbin-passwd"), "{line}: {error}");
+            assert_eq!(error.lines().count(), 1);
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert!(PasswordFile::read(&path).unwrap_err().to_string().contains("cannot be read"));
+    }
+
+    #[test]
+    fn the_decoy_is_a_hash_like_others() {
+        assert!(!verify(b"", DECOY));
+        let hash = PasswordHash::new(DECOY).unwrap();
+        let ours = Secrets::new(b"x", false).unwrap();
+        let ours = PasswordHash::new(ours.argon2().unwrap()).unwrap();
+        assert_eq!(hash.params, ours.params);
+        assert_eq!(hash.hash.unwrap().len(), ours.hash.unwrap().len());
+    }
+
+    #[test]
+    fn names_and_passwords_that_are_not_taken() {
+        for name in ["", "a:b", "#a", "a\nb"] {
+            assert!(PasswordFile::set(Path::new("/nowhere/at/all"), name, &Secrets::default()).is_err());
+        }
+        assert!(Secrets::new(b"", false).is_err());
+        assert!(Secrets::new("é".as_bytes(), true).is_err());
+        assert!(Secrets::new("é".as_bytes(), false).is_ok());
+    }
+}

@@ -1,0 +1,287 @@
+use std::borrow::Cow;
+use std::fmt;
+
+use tenbin_codec::{TopicError, TopicFilter};
+
+use super::Effect;
+
+/// The topic filter of an ACL rule, in which `%c` stands for the Client Identifier and `%u` for the user.
+///
+/// A name that could widen the pattern is not put in: one with `+`, `#` or `/`, an empty one, and at the start of
+/// the filter one with a leading `$`. An allowing rule then does not match at all; a denying one covers everything
+/// from that level on.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TopicPattern {
+    text: String,
+    levels: Box<[Level]>,
+}
+
+/// Who the placeholders stand for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Names<'a> {
+    pub(super) client_id: &'a [u8],
+    /// Anonymous clients have none: no pattern with `%u` is about them.
+    pub(super) user: Option<&'a [u8]>,
+}
+
+/// How the topics of a pattern and those of a filter meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Relation {
+    /// No topic is of both.
+    Disjoint,
+    /// Some of the filter's topics may be of the pattern.
+    Overlaps,
+    /// All of the filter's topics are of the pattern.
+    Contains,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Level {
+    Plus,
+    Hash,
+    Name(Box<[Part]>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Literal(Box<[u8]>),
+    ClientId,
+    User,
+}
+
+impl TopicPattern {
+    /// Checks the rules of a Topic Filter.
+    ///
+    /// # Errors
+    /// No legal filter, or one of a shared subscription, whose rights are those of the filter behind it.
+    pub fn new(text: &str) -> Result<Self, TopicError> {
+        let filter = TopicFilter::try_from(text)?;
+        if text == "$share" || text.starts_with("$share/") {
+            return Err(TopicError::Share);
+        }
+        let levels = filter.levels().map(Level::parse).collect();
+        Ok(Self { text: text.to_owned(), levels })
+    }
+
+    /// How the topics of `filter` (a topic is a filter without wildcards) meet those of this pattern, seen by a
+    /// rule that allows or denies.
+    pub(super) fn relation(&self, filter: &[u8], names: Names<'_>, effect: Effect) -> Relation {
+        let mut wanted = filter.split(|&byte| byte == b'/');
+        let mut found = Relation::Contains;
+        for (index, level) in self.levels.iter().enumerate() {
+            let name = match level {
+                // [MQTT-4.7.2-1]: a leading wildcard is not about the server's own topics.
+                Level::Plus | Level::Hash if index == 0 && filter.first() == Some(&b'$') => return Relation::Disjoint,
+                Level::Hash => return found, // also of the parent level: "a/#" is about "a"
+                Level::Plus => None,
+                Level::Name(parts) => match fill(parts, names, index == 0) {
+                    Filled::Name(parts) => Some(parts),
+                    Filled::Nobody => return Relation::Disjoint,
+                    Filled::Widening if effect == Effect::Deny => return found,
+                    Filled::Widening => return Relation::Disjoint,
+                },
+            };
+            let name = name.as_deref();
+            let is_dollar = index == 0 && name.is_some_and(|name| name.starts_with(b"$"));
+            match wanted.next() {
+                None => return Relation::Disjoint,
+                Some(b"#" | b"+") if is_dollar => return Relation::Disjoint,
+                Some(b"#") => return Relation::Overlaps,
+                Some(b"+") if name.is_some() => found = Relation::Overlaps,
+                Some(b"+") => {}
+                Some(level) if name.is_some_and(|name| name != level) => return Relation::Disjoint,
+                Some(_) => {}
+            }
+        }
+        match wanted.next() {
+            None => found,
+            Some(b"#") => Relation::Overlaps, // which matches its parent level
+            Some(_) => Relation::Disjoint,
+        }
+    }
+}
+
+enum Filled<'a> {
+    Name(Cow<'a, [u8]>),
+    /// `%u` and no user.
+    Nobody,
+    /// The name would be more than a name.
+    Widening,
+}
+
+/// Puts the names in. Only what mixes literals and placeholders is copied.
+fn fill<'a>(parts: &'a [Part], names: Names<'a>, is_first_level: bool) -> Filled<'a> {
+    let mut filled = Cow::Borrowed(&b""[..]);
+    for part in parts {
+        let text = match part {
+            Part::Literal(text) => text,
+            Part::ClientId => names.client_id,
+            Part::User => match names.user {
+                Some(user) => user,
+                None => return Filled::Nobody,
+            },
+        };
+        if !matches!(part, Part::Literal(_)) {
+            let at_start = is_first_level && filled.is_empty();
+            let widens = text.is_empty() || text.iter().any(|byte| matches!(byte, b'+' | b'#' | b'/'));
+            if widens || at_start && text[0] == b'$' {
+                return Filled::Widening;
+            }
+        }
+        if filled.is_empty() {
+            filled = text.into();
+        } else {
+            filled.to_mut().extend_from_slice(text);
+        }
+    }
+    Filled::Name(filled)
+}
+
+impl Level {
+    fn parse(level: &[u8]) -> Self {
+        match level {
+            b"+" => Self::Plus,
+            b"#" => Self::Hash,
+            name => Self::Name(Part::parse(name)),
+        }
+    }
+}
+
+impl Part {
+    fn parse(mut name: &[u8]) -> Box<[Self]> {
+        let mut parts = Vec::new();
+        while let Some(at) = name.windows(2).position(|pair| pair == b"%c" || pair == b"%u") {
+            if at > 0 {
+                parts.push(Self::Literal(name[..at].into()));
+            }
+            parts.push(if name[at + 1] == b'c' { Self::ClientId } else { Self::User });
+            name = &name[at + 2..];
+        }
+        if !name.is_empty() || parts.is_empty() {
+            parts.push(Self::Literal(name.into()));
+        }
+        parts.into()
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for TopicPattern {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::new(&text).map_err(|error| serde::de::Error::custom(format!("{text:?}: {error}")))
+    }
+}
+
+impl fmt::Display for TopicPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for TopicPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.text, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tenbin_codec::TopicName;
+
+    use super::*;
+
+    fn relation(pattern: &str, filter: &str, client_id: &str, effect: Effect) -> Relation {
+        let names = Names { client_id: client_id.as_bytes(), user: None };
+        TopicPattern::new(pattern).unwrap().relation(filter.as_bytes(), names, effect)
+    }
+
+    #[test]
+    fn filters_are_contained_overlap_or_are_apart() {
+        use Relation::{Contains, Disjoint, Overlaps};
+        for (pattern, filter, expected) in [
+            ("a/b", "a/b", Contains),
+            ("a/b", "a/c", Disjoint),
+            ("a/b", "a", Disjoint),
+            ("a", "a/b", Disjoint),
+            ("a/#", "a", Contains),
+            ("a/#", "a/#", Contains),
+            ("a/#", "a/+/c/#", Contains),
+            ("a/#", "#", Overlaps),
+            ("a/+", "a/#", Overlaps),
+            ("a/+", "a/+", Contains),
+            ("a/+", "+/b", Overlaps),
+            ("a/b", "a/+", Overlaps),
+            ("a", "a/#", Overlaps),
+            ("a/b/#", "a/+", Overlaps),
+            ("a/b/c", "a/+", Disjoint),
+            ("#", "#", Contains),
+            ("#", "$SYS/#", Disjoint),
+            ("+/x", "$SYS/x", Disjoint),
+            ("$SYS/#", "#", Disjoint),
+            ("$SYS/x", "+/x", Disjoint),
+            ("$SYS/#", "$SYS/broker/+", Contains),
+            ("a//b", "a/+/b", Overlaps),
+        ] {
+            assert_eq!(relation(pattern, filter, "c", Effect::Allow), expected, "{pattern} {filter}");
+        }
+    }
+
+    #[test]
+    fn names_are_put_in_anywhere_in_a_level() {
+        for (pattern, topic, matches) in [
+            ("dev/%c", "dev/c1", true),
+            ("dev/%c", "dev/c2", false),
+            ("dev/x-%c-y/z", "dev/x-c1-y/z", true),
+            ("dev/%c%c", "dev/c1c1", true),
+            ("dev/%u", "dev/", false),
+            ("dev/%d", "dev/%d", true),
+        ] {
+            let found = relation(pattern, topic, "c1", Effect::Allow);
+            assert_eq!(found == Relation::Contains, matches, "{pattern} {topic}");
+            assert_ne!(found, Relation::Overlaps);
+        }
+    }
+
+    #[test]
+    fn names_with_wildcards_never_widen() {
+        for id in ["#", "+", "a/+", "a/b", "a#", ""] {
+            for topic in ["dev/x", "dev/x/y", "dev/#", &format!("dev/{id}")] {
+                assert_eq!(relation("dev/%c", topic, id, Effect::Allow), Relation::Disjoint, "{id} {topic}");
+                assert_eq!(relation("dev/%c", topic, id, Effect::Deny), Relation::Contains, "{id} {topic}");
+            }
+            assert_eq!(relation("dev/%c", "other", id, Effect::Deny), Relation::Disjoint);
+        }
+        assert_eq!(relation("%c/#", "$SYS/uptime", "$SYS", Effect::Allow), Relation::Disjoint);
+        assert_eq!(relation("%c/#", "$SYS/uptime", "$SYS", Effect::Deny), Relation::Contains);
+        assert_eq!(relation("x/%c", "x/$a", "$a", Effect::Allow), Relation::Contains);
+    }
+
+    #[test]
+    fn patterns_are_ordinary_filters() {
+        for text in ["", "a#", "#/a", "$share/g/a", "$share"] {
+            assert!(TopicPattern::new(text).is_err(), "{text:?}");
+        }
+    }
+
+    proptest! {
+        /// Against the topics themselves: all of a small alphabet.
+        #[test]
+        fn relations_are_those_of_the_sets_of_topics(
+            pattern in "([ab]|\\+)(/([ab]|\\+)){0,2}(/#)?",
+            filter in "([ab]|\\+)(/([ab]|\\+)){0,2}(/#)?",
+        ) {
+            let relation = relation(&pattern, &filter, "c", Effect::Allow);
+            let (pattern, filter) = (TopicFilter::try_from(&pattern[..]).unwrap(), TopicFilter::try_from(&filter[..]).unwrap());
+            let mut topics = vec![String::new()];
+            let mut shares = Vec::new();
+            for _ in 0..4 {
+                topics = topics.iter().flat_map(|t| ["a", "b", "c"].map(|l| if t.is_empty() { l.into() } else { format!("{t}/{l}") })).collect();
+                let names = topics.iter().map(|topic| TopicName::try_from(&topic[..]).unwrap());
+                shares.extend(names.filter(|name| filter.matches(name)).map(|name| pattern.matches(&name)));
+            }
+            let expected = if shares.iter().all(|&both| both) { Relation::Contains }
+                else if shares.iter().any(|&both| both) { Relation::Overlaps } else { Relation::Disjoint };
+            prop_assert_eq!(relation, expected);
+        }
+    }
+}

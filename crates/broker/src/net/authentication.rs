@@ -1,0 +1,137 @@
+//! From a CONNECT to who sent it: one answer of the [`crate::Authenticator`], or the exchange of AUTH packets of an
+//! extended authentication (MQTT 5.0 §4.12).
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tenbin_codec::{Auth, AuthProperties, Connect, Decoded, Decoder, Packet, PacketType, ReasonCode, Text};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, timeout_at};
+
+use super::transport::Transport;
+use crate::auth::{Answer, AuthRequest, Exchange, Identity};
+use crate::shared::Shared;
+
+/// Why a CONNECT leads to nothing, and what is said about it.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    /// `None`: closed without a word.
+    pub(super) reason: Option<ReasonCode>,
+    pub(super) server_reference: Option<Text>,
+}
+
+/// What the authenticator made of a client.
+#[derive(Debug)]
+pub(super) struct Authenticated {
+    pub(super) identity: Identity,
+    /// Last Authentication Data, for CONNACK.
+    pub(super) data: Option<Bytes>,
+}
+
+/// Asks who a client is, until `deadline`. Keep Alive counts meanwhile too.
+pub(super) async fn authenticate<S: AsyncRead + AsyncWrite + Unpin>(
+    shared: &Shared,
+    transport: &mut Transport<S>,
+    decoder: &mut Decoder,
+    connect: &Connect,
+    request: AuthRequest,
+    deadline: Instant,
+) -> Result<Authenticated, Refusal> {
+    let method = request.method.clone();
+    let keep_alive = (connect.keep_alive > 0).then(|| Duration::from_secs(u64::from(connect.keep_alive)) * 3 / 2);
+    let busy = |_| Refusal::from(ReasonCode::ServerBusy);
+    let mut answer = timeout_at(deadline, shared.access.authenticator().authenticate(request)).await.map_err(busy)?;
+    loop {
+        match judge(answer, &method, PacketType::ConnAck)? {
+            Judged::Accepted(authenticated) => return Ok(authenticated),
+            Judged::Continue(auth, exchange) => {
+                let received = keep_alive.map_or(deadline, |keep_alive| deadline.min(Instant::now() + keep_alive));
+                Packet::Auth(Box::new(auth)).encode(connect.version, &mut transport.out); // [MQTT-4.12.0-2]
+                let data = timeout_at(received, next_auth(transport, decoder, &method)).await;
+                let data = data.map_err(|_| Refusal::SILENT)??;
+                answer = timeout_at(deadline, exchange.step(data)).await.map_err(busy)?;
+            }
+        }
+    }
+}
+
+/// An answer that keeps to the protocol.
+pub(super) enum Judged {
+    Accepted(Authenticated),
+    /// What is to be sent, and who takes the reply.
+    Continue(Auth, Box<dyn Exchange>),
+}
+
+/// Holds an authenticator to what the protocol allows; a refusal is told by `packet`.
+pub(super) fn judge(answer: Answer, method: &Option<Text>, packet: PacketType) -> Result<Judged, Refusal> {
+    match answer {
+        Answer::Accept { identity, data } => {
+            let data = data.filter(|_| method.is_some()); // [MQTT-4.12.0-6]
+            Ok(Judged::Accepted(Authenticated { identity, data }))
+        }
+        Answer::Continue { data, exchange } if method.is_some() => {
+            let auth = auth(ReasonCode::ContinueAuthentication, method, data);
+            Ok(Judged::Continue(auth, exchange))
+        }
+        // Nothing may be asked of a client without a method [MQTT-4.12.0-6]: the authenticator's mistake.
+        Answer::Continue { .. } => Err(ReasonCode::ImplementationSpecificError.into()),
+        Answer::Refuse(reason) if reason.is_error() && reason.is_valid_in(packet) => Err(reason.into()),
+        Answer::Refuse(_) => Err(ReasonCode::NotAuthorized.into()),
+        Answer::UseAnotherServer(server) => {
+            Err(Refusal { reason: Some(ReasonCode::UseAnotherServer), server_reference: server })
+        }
+        Answer::ServerMoved(server) => Err(Refusal { reason: Some(ReasonCode::ServerMoved), server_reference: server }),
+    }
+}
+
+/// An AUTH packet, which repeats the method `[MQTT-4.12.0-5]`.
+pub(super) fn auth(reason: ReasonCode, method: &Option<Text>, data: Option<Bytes>) -> Auth {
+    let properties = AuthProperties {
+        authentication_method: method.clone(),
+        authentication_data: data,
+        ..AuthProperties::default()
+    };
+    Auth { reason, properties }
+}
+
+/// The data of an AUTH that goes on with an exchange, which keeps its method.
+pub(super) fn continued(auth: Auth, method: &Option<Text>) -> Option<Option<Bytes>> {
+    let goes_on = auth.reason == ReasonCode::ContinueAuthentication // [MQTT-4.12.0-3]
+        && auth.properties.authentication_method == *method; // [MQTT-4.12.0-5]
+    goes_on.then_some(auth.properties.authentication_data)
+}
+
+/// Writes what waits and reads the client's next AUTH; it may send nothing else but DISCONNECT `[MQTT-3.1.2-30]`.
+async fn next_auth<S: AsyncRead + AsyncWrite + Unpin>(
+    transport: &mut Transport<S>,
+    decoder: &mut Decoder,
+    method: &Option<Text>,
+) -> Result<Option<Bytes>, Refusal> {
+    // The caller's time-out ends it.
+    transport.flush(Duration::MAX).await.map_err(|_| Refusal::SILENT)?;
+    loop {
+        match decoder.decode(&mut transport.input) {
+            Ok(Decoded::Packet(Packet::Auth(auth))) => {
+                return continued(*auth, method).ok_or(ReasonCode::ProtocolError.into());
+            }
+            Ok(Decoded::Packet(Packet::Disconnect(_))) => return Err(Refusal::SILENT),
+            Ok(Decoded::Packet(_)) => return Err(ReasonCode::ProtocolError.into()),
+            Ok(Decoded::NeedMore(_)) => {}
+            Err(error) => return Err(error.reason().into()),
+        }
+        match transport.read().await {
+            Ok(0) | Err(_) => return Err(Refusal::SILENT),
+            Ok(_) => {}
+        }
+    }
+}
+
+impl Refusal {
+    const SILENT: Self = Self { reason: None, server_reference: None };
+}
+
+impl From<ReasonCode> for Refusal {
+    fn from(reason: ReasonCode) -> Self {
+        Self { reason: Some(reason), server_reference: None }
+    }
+}

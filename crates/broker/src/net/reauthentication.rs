@@ -1,0 +1,109 @@
+//! A client that authenticates again on its live connection (MQTT 5.0 §4.12.1). Its other packets go on meanwhile.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use tenbin_codec::{Auth, Packet, PacketType, ReasonCode, Text};
+use tenbin_session::Violation;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::authentication::{Judged, Refusal, auth, continued, judge};
+use super::connection::{ConnectionTask, End};
+use crate::auth::{Answer, AuthFuture, AuthRequest, Exchange};
+
+/// Where the exchange is.
+///
+/// ```text
+///   Idle ──AUTH 0x19──► Asked ──Continue, AUTH 0x18 to the client──► Waits ──AUTH 0x18──► Asked
+///                         ├──Accept──► AUTH 0x00, Idle
+///                         └──Refuse──► DISCONNECT
+/// ```
+pub(super) struct Reauthentication {
+    /// The method of CONNECT; without one there is no AUTH at all.
+    pub(super) method: Option<Text>,
+    pub(super) peer: SocketAddr,
+    stage: Stage,
+}
+
+enum Stage {
+    Idle,
+    /// The authenticator thinks.
+    Asked(AuthFuture<'static>),
+    /// The client is to answer.
+    Waits(Box<dyn Exchange>),
+}
+
+impl Reauthentication {
+    pub(super) fn new(method: Option<Text>, peer: SocketAddr) -> Self {
+        Self { method, peer, stage: Stage::Idle }
+    }
+
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Answer> {
+        match &mut self.stage {
+            Stage::Asked(answer) => answer.as_mut().poll(context),
+            Stage::Idle | Stage::Waits(_) => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
+    /// Takes an AUTH of the client.
+    pub(super) fn handle_auth(&mut self, auth: Auth) -> Result<(), End> {
+        let violation = || End::Violation(Violation::Unexpected(PacketType::Auth));
+        let method = self.reauthentication.method.clone();
+        if method.is_none() {
+            return Err(violation()); // [MQTT-4.12.0-7]
+        }
+        self.reauthentication.stage = match std::mem::replace(&mut self.reauthentication.stage, Stage::Idle) {
+            Stage::Idle => {
+                let is_legal =
+                    auth.reason == ReasonCode::ReAuthenticate && auth.properties.authentication_method == method; // [MQTT-4.12.1-1]
+                if !is_legal {
+                    return Err(violation());
+                }
+                let principal = self.lease.client.rights.principal();
+                let request = AuthRequest {
+                    client_id: principal.client_id.clone(),
+                    user_name: None,
+                    password: None,
+                    peer: self.reauthentication.peer,
+                    listener: Arc::clone(&principal.listener),
+                    method,
+                    data: auth.properties.authentication_data,
+                    current: Some(principal.identity.clone()),
+                };
+                let authenticator = Arc::clone(self.shared.access.authenticator());
+                Stage::Asked(Box::pin(async move { authenticator.authenticate(request).await }))
+            }
+            Stage::Waits(exchange) => {
+                let data = continued(auth, &method).ok_or_else(violation)?;
+                Stage::Asked(exchange.step(data))
+            }
+            Stage::Asked(_) => return Err(violation()), // it is not its turn
+        };
+        Ok(())
+    }
+
+    /// Takes what the authenticator said.
+    pub(super) fn reauthenticated(&mut self, answer: Answer, now: Instant) -> Result<(), End> {
+        let method = self.reauthentication.method.clone();
+        let judged = judge(answer, &method, PacketType::Disconnect).map_err(End::Refused)?; // [MQTT-4.12.1-2]
+        let (reply, stage) = match judged {
+            Judged::Continue(auth, exchange) => (auth, Stage::Waits(exchange)),
+            Judged::Accepted(authenticated) => {
+                let rights = &self.lease.client.rights;
+                // The session is its user's.
+                if !rights.belong_to(&authenticated.identity) {
+                    return Err(End::Refused(Refusal::from(ReasonCode::NotAuthorized)));
+                }
+                rights.renew_identity(authenticated.identity);
+                (auth(ReasonCode::Success, &method, authenticated.data), Stage::Idle)
+            }
+        };
+        self.reauthentication.stage = stage;
+        self.connection.write(&Packet::Auth(Box::new(reply)), now, &mut self.transport.out);
+        Ok(())
+    }
+}

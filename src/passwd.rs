@@ -1,0 +1,89 @@
+//! `tenbin passwd`.
+
+use std::fmt;
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::path::PathBuf;
+
+use clap::Args;
+use tenbin_broker::auth::{PasswordFile, PasswordFileError, Secrets};
+
+/// Gives a user a password in a password file, or removes the user.
+///
+/// The password is asked for on a terminal, else the first line of standard input is taken. A running broker takes
+/// the file over on SIGHUP.
+#[derive(Debug, Args)]
+pub(crate) struct PasswdArgs {
+    /// The password file; made if it is not there.
+    file: PathBuf,
+    /// The user's name: not empty, no colon, no # at the start.
+    user: String,
+    /// Lets the user in by SCRAM-SHA-256 too, which never sends the password.
+    #[arg(long, conflicts_with = "delete")]
+    scram: bool,
+    /// Removes the user.
+    #[arg(long)]
+    delete: bool,
+}
+
+/// Why the file is as it was.
+#[derive(Debug)]
+pub(crate) enum PasswdError {
+    File(PasswordFileError),
+    NoSuchUser(String),
+    Password(String),
+    Io(io::Error),
+}
+
+pub(crate) fn run(arguments: &PasswdArgs) -> Result<(), PasswdError> {
+    if !arguments.delete {
+        let password = read_password()?;
+        let secrets = Secrets::new(password.as_bytes(), arguments.scram).map_err(PasswdError::Password)?;
+        return Ok(PasswordFile::set(&arguments.file, &arguments.user, &secrets)?);
+    }
+    if PasswordFile::delete(&arguments.file, &arguments.user)? {
+        return Ok(());
+    }
+    Err(PasswdError::NoSuchUser(arguments.user.clone()))
+}
+
+fn read_password() -> Result<String, PasswdError> {
+    if !io::stdin().is_terminal() {
+        let mut line = String::new();
+        io::stdin().lock().read_line(&mut line)?;
+        return Ok(line.trim_end_matches(['\r', '\n']).to_owned());
+    }
+    let ask = |prompt: &str| {
+        write!(io::stderr(), "{prompt}: ")?;
+        rpassword::read_password()
+    };
+    let password = ask("Password")?;
+    if ask("Again")? != password {
+        return Err(PasswdError::Password("these are two passwords".to_owned()));
+    }
+    Ok(password)
+}
+
+impl fmt::Display for PasswdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(error) => error.fmt(f),
+            Self::NoSuchUser(user) => write!(f, "there is no user {user:?}"),
+            Self::Password(error) => f.write_str(error),
+            Self::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for PasswdError {}
+
+impl From<PasswordFileError> for PasswdError {
+    fn from(error: PasswordFileError) -> Self {
+        Self::File(error)
+    }
+}
+
+impl From<io::Error> for PasswdError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}

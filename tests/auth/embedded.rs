@@ -1,0 +1,279 @@
+//! The broker as a library: an Authenticator and an Authorizer of one's own.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tenbin_broker::auth::{
+    Action, Answer, AuthFuture, AuthRequest, Authenticator, Authorizer, Decision, Exchange, Identity, Principal,
+};
+use tenbin_broker::{Broker, BrokerBuilder, Config};
+use tenbin_codec::{Auth, AuthProperties, Connect, ConnectProperties, Packet, ProtocolVersion, QoS, ReasonCode, Text};
+use tokio::runtime::Runtime;
+
+use crate::guarded::with_password;
+use crate::support::{RawClient, VERSIONS, share, subscription, text};
+
+/// A broker in this process.
+pub(crate) struct Embedded {
+    broker: Broker,
+    _runtime: Runtime,
+}
+
+impl Embedded {
+    pub(crate) fn start(config: Config, build: impl FnOnce(BrokerBuilder) -> BrokerBuilder) -> Self {
+        let runtime = Runtime::new().expect("threads");
+        let start = build(Broker::builder().config(config)).start();
+        let broker = runtime.block_on(start).expect("free ports");
+        Self { broker, _runtime: runtime }
+    }
+
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+        self.broker.addresses()
+    }
+}
+
+/// Sends clients away by their user name, and answers the method "ask" with a question.
+struct Doorman;
+
+struct Question;
+
+impl Authenticator for Doorman {
+    fn authenticate(&self, request: AuthRequest) -> AuthFuture<'_> {
+        Box::pin(async move {
+            let other = || Some(Text::from_static("other.example:1883"));
+            let again = request.current.is_some();
+            match request.user_name.as_ref().map(Text::as_str) {
+                Some("elsewhere") => Answer::UseAnotherServer(other()),
+                Some("moved") => Answer::ServerMoved(other()),
+                Some("illegal") => Answer::Refuse(ReasonCode::GrantedQoS1),
+                Some("banned") => Answer::Refuse(ReasonCode::Banned),
+                Some("questioned") => Answer::Continue { data: None, exchange: Box::new(Question) },
+                _ if again => match request.data.as_deref() {
+                    Some(b"move") => Answer::ServerMoved(other()),
+                    Some(name) => accept(Some(name)),
+                    None => Answer::Continue { data: Some("who?".into()), exchange: Box::new(Question) },
+                },
+                _ if request.method.is_some() => {
+                    Answer::Continue { data: Some("who?".into()), exchange: Box::new(Question) }
+                }
+                name => accept(name.map(str::as_bytes)),
+            }
+        })
+    }
+}
+
+impl Exchange for Question {
+    fn step(self: Box<Self>, data: Option<bytes::Bytes>) -> AuthFuture<'static> {
+        Box::pin(async move {
+            match data.as_deref() {
+                Some(b"again") => Answer::Continue { data: Some("who now?".into()), exchange: self },
+                Some(b"silence") => std::future::pending().await,
+                other => accept(other),
+            }
+        })
+    }
+}
+
+fn accept(name: Option<&[u8]>) -> Answer {
+    let name = name.map(|name| Text::new(bytes::Bytes::copy_from_slice(name)).expect("a name"));
+    let identity = name.map_or_else(Identity::anonymous, Identity::user);
+    Answer::Accept { identity, data: Some("welcome".into()) }
+}
+
+/// Denies what is about "forbidden" once it is told to.
+struct Censor(Arc<AtomicBool>);
+
+impl Authorizer for Censor {
+    fn authorize(&self, _who: &Principal, action: Action<'_>) -> Decision {
+        let topic = match action {
+            Action::Publish(topic) | Action::Will(topic) | Action::Receive(topic) => topic.as_bytes(),
+            Action::Subscribe(filter) | Action::SubscribeShared(filter) => filter.as_bytes(),
+        };
+        (!self.0.load(Ordering::SeqCst) || !topic.starts_with(b"forbidden")).into()
+    }
+}
+
+fn local() -> Config {
+    Config { listen: vec![([127, 0, 0, 1], 0).into()], ..Config::default() }
+}
+
+fn doorman() -> Embedded {
+    Embedded::start(local(), |builder| builder.authenticator(Doorman))
+}
+
+#[test]
+fn a_client_is_told_which_other_server_to_use() {
+    let embedded = doorman();
+    for (user, reason) in [("elsewhere", ReasonCode::UseAnotherServer), ("moved", ReasonCode::ServerMoved)] {
+        let connect = |version| with_password(Connect::new(version, text("c")), user, "x");
+        let (mut client, connack) = RawClient::try_connect(embedded.addresses()[0], connect(ProtocolVersion::V5));
+        assert_eq!(connack.reason, reason);
+        assert_eq!(connack.properties.server_reference, Some(text("other.example:1883")));
+        client.expect_closed();
+        // 3.1.1 has no word for it.
+        let mut client = RawClient::open(embedded.addresses()[0], ProtocolVersion::V311);
+        client.send(&Packet::Connect(Box::new(connect(ProtocolVersion::V311))));
+        client.expect_closed();
+    }
+}
+
+#[test]
+fn what_an_authenticator_may_not_say_is_not_said() {
+    let embedded = doorman();
+    for version in VERSIONS {
+        for (user, reason) in [("illegal", ReasonCode::NotAuthorized), ("banned", ReasonCode::Banned)] {
+            let connect = with_password(Connect::new(version, text("c")), user, "x");
+            let reason = if version.is_v5() { reason } else { ReasonCode::NotAuthorized };
+            assert_eq!(RawClient::try_connect(embedded.addresses()[0], connect).1.reason, reason);
+        }
+    }
+    // [MQTT-4.12.0-6]: nothing is asked of a client without a method, and its CONNACK names none.
+    let connect = with_password(Connect::new(ProtocolVersion::V5, text("c")), "questioned", "x");
+    let (_, connack) = RawClient::try_connect(embedded.addresses()[0], connect);
+    assert_eq!(connack.reason, ReasonCode::ImplementationSpecificError);
+    let (_client, connack) = RawClient::connect(embedded.addresses()[0], Connect::new(ProtocolVersion::V5, text("c")));
+    assert_eq!(connack.properties.authentication_method, None);
+    assert_eq!(connack.properties.authentication_data, None);
+}
+
+#[test]
+fn mqtt_4_12_0_2_an_exchange_may_take_several_steps() {
+    let embedded = doorman();
+    let mut client = ask(&embedded);
+    for (said, answer) in [(None, "who?"), (Some("again"), "who now?"), (Some("again"), "who now?")] {
+        if let Some(said) = said {
+            client.send(&auth(ReasonCode::ContinueAuthentication, said));
+        }
+        expect_auth(&mut client, ReasonCode::ContinueAuthentication, answer);
+    }
+    client.send(&auth(ReasonCode::ContinueAuthentication, "carol"));
+    let Packet::ConnAck(connack) = client.receive() else { panic!("no CONNACK") };
+    assert_eq!(connack.reason, ReasonCode::Success);
+    assert_eq!(connack.properties.authentication_method, Some(text("ask")), "[MQTT-4.12.0-5]");
+    assert_eq!(connack.properties.authentication_data.as_deref(), Some(&b"welcome"[..]));
+    client.settle();
+}
+
+#[test]
+fn mqtt_4_12_1_a_client_authenticates_again_while_its_other_packets_go_on() {
+    let embedded = doorman();
+    let mut client = served(&embedded);
+    client.send(&auth(ReasonCode::ReAuthenticate, ""));
+    // Its data says who it is at once.
+    client.wait_for(tenbin_codec::PacketType::Disconnect); // not as nobody: the session is carol's
+    let mut client = served(&embedded);
+    client.send(&auth(ReasonCode::ReAuthenticate, "carol"));
+    expect_auth(&mut client, ReasonCode::Success, "welcome");
+    client.settle();
+    client.publish("a", "x", QoS::ExactlyOnce);
+    client.send(&auth(ReasonCode::ReAuthenticate, "carol"));
+    expect_auth(&mut client, ReasonCode::Success, "welcome");
+}
+
+#[test]
+fn mqtt_4_12_1_2_who_fails_to_authenticate_again_is_disconnected() {
+    let embedded = doorman();
+    let mut client = served(&embedded);
+    client.send(&auth(ReasonCode::ReAuthenticate, "mallory"));
+    client.expect_end(ReasonCode::NotAuthorized);
+    // Sent elsewhere.
+    let mut client = served(&embedded);
+    client.send(&auth(ReasonCode::ReAuthenticate, "move"));
+    let Packet::Disconnect(disconnect) = client.receive() else { panic!("no DISCONNECT") };
+    assert_eq!(disconnect.reason, ReasonCode::ServerMoved);
+    let server = disconnect.properties.and_then(|properties| properties.server_reference);
+    assert_eq!(server, Some(text("other.example:1883")));
+    client.expect_closed();
+}
+
+#[test]
+fn an_authorizer_of_ones_own_is_asked_and_asked_again() {
+    let closed = Arc::new(AtomicBool::new(false));
+    let embedded = Embedded::start(local(), |builder| builder.authorizer(Censor(Arc::clone(&closed))));
+    let connect = |id| RawClient::connect(embedded.addresses()[0], Connect::new(ProtocolVersion::V5, text(id))).0;
+    let (mut subscriber, mut member, mut publisher) = (connect("s"), connect("m"), connect("p"));
+    subscriber.subscribe("#", QoS::AtLeastOnce);
+    member.subscribe(&share("g", "forbidden/#"), QoS::AtLeastOnce);
+    assert_eq!(publisher.publish("forbidden/x", "1", QoS::AtLeastOnce), ReasonCode::Success);
+    assert_eq!(subscriber.drain_payloads(), ["1"]);
+    assert_eq!(member.drain_payloads(), ["1"]);
+
+    closed.store(true, Ordering::SeqCst);
+    embedded.broker.reauthorize();
+    assert_eq!(publisher.publish("forbidden/x", "2", QoS::AtLeastOnce), ReasonCode::NotAuthorized);
+    let reasons = subscriber.subscribe_to(None, vec![subscription("forbidden/x", QoS::AtLeastOnce)]);
+    assert_eq!(reasons, [ReasonCode::NotAuthorized]);
+
+    closed.store(false, Ordering::SeqCst);
+    embedded.broker.reauthorize();
+    assert_eq!(publisher.publish("forbidden/x", "3", QoS::AtLeastOnce), ReasonCode::Success);
+    assert_eq!(subscriber.drain_payloads(), ["3"]);
+    assert_eq!(member.drain_payloads(), ["3"]);
+}
+
+/// Bad input: an authenticator that never answers.
+#[test]
+fn an_authenticator_that_does_not_answer_in_time_is_busy() {
+    let config = Config::parse("listen = [\"127.0.0.1:0\"]\n[connections]\nconnect_timeout_ms = 300").expect("legal");
+    let embedded = Embedded::start(config, |builder| builder.authenticator(Doorman));
+    let mut client = ask(&embedded);
+    expect_auth(&mut client, ReasonCode::ContinueAuthentication, "who?");
+    client.send(&auth(ReasonCode::ContinueAuthentication, "silence"));
+    let Packet::ConnAck(connack) = client.receive() else { panic!("no CONNACK") };
+    assert_eq!(connack.reason, ReasonCode::ServerBusy);
+    client.expect_closed();
+    // Nor does a client that falls silent halfway hold its place. [MQTT 5.0 §4.12]
+    let mut client = ask(&embedded);
+    expect_auth(&mut client, ReasonCode::ContinueAuthentication, "who?");
+    client.expect_closed();
+}
+
+/// Keep Alive counts during the exchange.
+#[test]
+fn mqtt_3_1_2_22_keep_alive_counts_while_a_client_authenticates() {
+    let embedded = doorman();
+    let begin = std::time::Instant::now();
+    let mut client = ask_with(&embedded, 1);
+    expect_auth(&mut client, ReasonCode::ContinueAuthentication, "who?");
+    client.expect_closed();
+    assert!((1300..5000).contains(&begin.elapsed().as_millis()), "{:?}", begin.elapsed());
+}
+
+/// A client that has sent its CONNECT with the method "ask".
+fn ask(embedded: &Embedded) -> RawClient {
+    ask_with(embedded, 60)
+}
+
+fn ask_with(embedded: &Embedded, keep_alive: u16) -> RawClient {
+    let mut client = RawClient::open(embedded.addresses()[0], ProtocolVersion::V5);
+    let properties = ConnectProperties { authentication_method: Some(text("ask")), ..ConnectProperties::default() };
+    let connect = Connect { properties, keep_alive, ..Connect::new(ProtocolVersion::V5, text("c")) };
+    client.send(&Packet::Connect(Box::new(connect)));
+    client
+}
+
+/// A client that has become carol.
+fn served(embedded: &Embedded) -> RawClient {
+    let mut client = ask(embedded);
+    expect_auth(&mut client, ReasonCode::ContinueAuthentication, "who?");
+    client.send(&auth(ReasonCode::ContinueAuthentication, "carol"));
+    assert!(matches!(client.receive(), Packet::ConnAck(connack) if connack.reason == ReasonCode::Success));
+    client
+}
+
+fn auth(reason: ReasonCode, data: &str) -> Packet {
+    let properties = AuthProperties {
+        authentication_method: Some(text("ask")),
+        authentication_data: Some(data.as_bytes().to_vec().into()),
+        ..AuthProperties::default()
+    };
+    Packet::Auth(Box::new(Auth { reason, properties }))
+}
+
+fn expect_auth(client: &mut RawClient, reason: ReasonCode, data: &str) {
+    let Packet::Auth(auth) = client.wait_for(tenbin_codec::PacketType::Auth) else { panic!("no AUTH") };
+    assert_eq!(auth.reason, reason);
+    assert_eq!(auth.properties.authentication_method, Some(text("ask")), "[MQTT-4.12.0-5]");
+    assert_eq!(auth.properties.authentication_data.as_deref(), Some(data.as_bytes()));
+}

@@ -1,0 +1,180 @@
+//! Extended authentication (MQTT 5.0 §4.12) with SCRAM-SHA-256.
+
+use bytes::Bytes;
+use tenbin_codec::{Auth, ConnAck, Disconnect, Packet, PacketType, PingReq, ProtocolVersion, QoS, ReasonCode};
+
+use crate::guarded::Guarded;
+use crate::scram_client::{METHOD, ScramClient, auth, connect};
+use crate::support::{RawClient, message, text};
+
+#[test]
+fn mqtt_4_12_0_5_scram_lets_in_who_knows_the_password_and_shows_that_the_broker_does() {
+    let guarded = Guarded::start_with("", "[[acl]]\nuser = \"alice\"\nallow = \"all\"\ntopic = \"a\"");
+    let (mut client, connack) = scram(&guarded, "c", "alice", "wonderland");
+    assert_eq!(connack.properties.authentication_method, Some(text(METHOD)));
+    // She is alice.
+    assert_eq!(client.publish("a", "x", QoS::AtLeastOnce), ReasonCode::NoMatchingSubscribers);
+    assert_eq!(client.publish("b", "x", QoS::AtLeastOnce), ReasonCode::NotAuthorized);
+}
+
+#[test]
+fn mqtt_4_12_0_1_an_unknown_method_is_refused() {
+    let guarded = Guarded::start("");
+    for method in ["SCRAM-SHA-1", "scram-sha-256", "", "GS2-KRB5"] {
+        let (mut client, connack) = guarded.try_connect(connect("c", method, Some(Bytes::from_static(b"n,,n=a,r=b"))));
+        assert_eq!(connack.reason, ReasonCode::BadAuthenticationMethod, "{method}");
+        client.expect_closed();
+    }
+    let open = crate::support::BrokerProcess::start(&[]);
+    let (_, connack) = RawClient::try_connect(open.address(), connect("c", METHOD, None));
+    assert_eq!(connack.reason, ReasonCode::BadAuthenticationMethod, "no password file at that listener");
+}
+
+#[test]
+fn mqtt_4_12_0_4_a_wrong_password_and_an_unknown_user_get_the_same_answers() {
+    let guarded = Guarded::start("");
+    for (user, password) in [("alice", "builder"), ("nobody", "wonderland")] {
+        let mut scram = ScramClient::new(user, password);
+        let mut client = begin(&guarded, &scram);
+        let challenge = challenge(&mut client);
+        client.send(&auth(ReasonCode::ContinueAuthentication, Some(METHOD), Some(scram.last(&challenge))));
+        assert_eq!(connack(&mut client).reason, ReasonCode::NotAuthorized, "{user}");
+        client.expect_closed();
+    }
+    // The salt of a user who does not exist does not change from one time to the next.
+    let salt = |user| {
+        let challenge = challenge(&mut begin(&guarded, &ScramClient::new(user, "x")));
+        String::from_utf8_lossy(&challenge).split(',').nth(1).map(ToOwned::to_owned)
+    };
+    assert_eq!(salt("nobody"), salt("nobody"));
+    assert_ne!(salt("nobody"), salt("noone"));
+}
+
+#[test]
+fn a_client_without_first_data_is_asked_for_it() {
+    let guarded = Guarded::start("");
+    let mut scram = ScramClient::new("bob", "builder");
+    let mut client = guarded.broker.open(ProtocolVersion::V5);
+    client.send(&Packet::Connect(Box::new(connect("c", METHOD, None))));
+    let Packet::Auth(asked) = client.receive() else { panic!("no AUTH") };
+    assert_eq!((asked.reason, asked.properties.authentication_data), (ReasonCode::ContinueAuthentication, None));
+    client.send(&auth(ReasonCode::ContinueAuthentication, Some(METHOD), Some(scram.first())));
+    let challenge = challenge(&mut client);
+    client.send(&auth(ReasonCode::ContinueAuthentication, Some(METHOD), Some(scram.last(&challenge))));
+    assert_eq!(connack(&mut client).reason, ReasonCode::Success);
+}
+
+#[test]
+fn mqtt_3_1_2_30_nothing_but_auth_and_disconnect_may_come_before_connack() {
+    let guarded = Guarded::start("");
+    let data = Some(Bytes::from_static(b"x"));
+    for packet in [
+        Packet::Publish(message("a", "x")),
+        Packet::PingReq(PingReq::PLAIN),
+        Packet::Connect(Box::new(connect("c", METHOD, None))),
+        auth(ReasonCode::ContinueAuthentication, None, None),
+        auth(ReasonCode::ContinueAuthentication, Some("other"), data.clone()), // [MQTT-4.12.0-5]
+        auth(ReasonCode::ReAuthenticate, Some(METHOD), data.clone()),
+        auth(ReasonCode::Success, Some(METHOD), data), // [MQTT-4.12.0-3]
+    ] {
+        let mut client = begin(&guarded, &ScramClient::new("alice", "wonderland"));
+        challenge(&mut client);
+        client.send(&packet);
+        assert_eq!(connack(&mut client).reason, ReasonCode::ProtocolError, "{packet:?}");
+        client.expect_closed();
+    }
+    let mut client = begin(&guarded, &ScramClient::new("alice", "wonderland"));
+    challenge(&mut client);
+    client.send(&Packet::Disconnect(Disconnect::new(ReasonCode::Success)));
+    client.expect_closed();
+}
+
+#[test]
+fn mqtt_4_12_0_7_without_a_method_there_is_no_auth() {
+    let guarded = Guarded::start("");
+    for packet in [
+        auth(ReasonCode::ReAuthenticate, Some(METHOD), None),
+        auth(ReasonCode::ContinueAuthentication, Some(METHOD), None),
+        auth(ReasonCode::Success, None, None),
+    ] {
+        let mut client = guarded.client(ProtocolVersion::V5, "alice", "c");
+        client.send(&packet);
+        client.expect_end(ReasonCode::ProtocolError);
+    }
+}
+
+#[test]
+fn mqtt_4_12_1_1_a_client_authenticates_again_with_the_same_method() {
+    let guarded = Guarded::start("");
+    let (mut client, _) = scram(&guarded, "c", "alice", "wonderland");
+    client.subscribe("a", QoS::AtLeastOnce);
+    for _ in 0..2 {
+        let mut again = ScramClient::new("alice", "wonderland");
+        client.send(&auth(ReasonCode::ReAuthenticate, Some(METHOD), Some(again.first())));
+        let challenge = challenge(&mut client);
+        client.publish("a", "meanwhile", QoS::AtLeastOnce);
+        client.send(&auth(ReasonCode::ContinueAuthentication, Some(METHOD), Some(again.last(&challenge))));
+        let Packet::Auth(done) = client.wait_for(PacketType::Auth) else { panic!("no AUTH") };
+        assert_eq!(done.reason, ReasonCode::Success);
+        assert_eq!(done.properties.authentication_method, Some(text(METHOD)));
+        assert!(again.accepts(&done.properties.authentication_data.expect("the server's signature")));
+        assert_eq!(client.drain_payloads(), ["meanwhile"]);
+    }
+}
+
+#[test]
+fn mqtt_4_12_1_2_authenticating_again_in_vain_ends_the_connection() {
+    let guarded = Guarded::start("");
+    for (user, password) in [("alice", "wrong"), ("bob", "builder")] {
+        let (mut client, _) = scram(&guarded, "c", "alice", "wonderland");
+        let mut again = ScramClient::new(user, password);
+        client.send(&auth(ReasonCode::ReAuthenticate, Some(METHOD), Some(again.first())));
+        let challenge = challenge(&mut client);
+        client.send(&auth(ReasonCode::ContinueAuthentication, Some(METHOD), Some(again.last(&challenge))));
+        client.expect_end(ReasonCode::NotAuthorized);
+    }
+    // Out of turn, or with another method.
+    for packet in [
+        auth(ReasonCode::ReAuthenticate, Some("other"), None),
+        auth(ReasonCode::ReAuthenticate, None, None),
+        auth(ReasonCode::ContinueAuthentication, Some(METHOD), None),
+    ] {
+        let (mut client, _) = scram(&guarded, "c", "alice", "wonderland");
+        client.send(&packet);
+        client.expect_end(ReasonCode::ProtocolError);
+    }
+}
+
+/// Connects with SCRAM all the way.
+fn scram(guarded: &Guarded, client_id: &str, user: &str, password: &str) -> (RawClient, ConnAck) {
+    let mut scram = ScramClient::new(user, password);
+    let mut client = guarded.broker.open(ProtocolVersion::V5);
+    client.send(&Packet::Connect(Box::new(connect(client_id, METHOD, Some(scram.first())))));
+    let challenge = challenge(&mut client);
+    client.send(&auth(ReasonCode::ContinueAuthentication, Some(METHOD), Some(scram.last(&challenge))));
+    let connack = connack(&mut client);
+    assert_eq!(connack.reason, ReasonCode::Success);
+    assert!(scram.accepts(connack.properties.authentication_data.as_ref().expect("the server's signature")));
+    (client, connack)
+}
+
+fn begin(guarded: &Guarded, scram: &ScramClient) -> RawClient {
+    let mut client = guarded.broker.open(ProtocolVersion::V5);
+    client.send(&Packet::Connect(Box::new(connect("c", METHOD, Some(scram.first())))));
+    client
+}
+
+fn challenge(client: &mut RawClient) -> Bytes {
+    let Packet::Auth(auth) = client.wait_for(PacketType::Auth) else { panic!("no AUTH") };
+    let Auth { reason, properties } = *auth;
+    assert_eq!(reason, ReasonCode::ContinueAuthentication, "[MQTT-4.12.0-2]");
+    assert_eq!(properties.authentication_method, Some(text(METHOD)), "[MQTT-4.12.0-5]");
+    properties.authentication_data.expect("a challenge")
+}
+
+fn connack(client: &mut RawClient) -> ConnAck {
+    match client.receive() {
+        Packet::ConnAck(connack) => *connack,
+        other => panic!("{other:?} instead of CONNACK"),
+    }
+}

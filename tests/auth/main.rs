@@ -1,0 +1,15 @@
+//! Who may connect, and who may do what.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod acl;
+mod command;
+mod embedded;
+mod exchange;
+mod guarded;
+mod passwords;
+mod reload;
+mod scram_client;
+mod sessions;
+mod wills;

@@ -1,0 +1,158 @@
+//! User Name and Password.
+
+use std::time::{Duration, Instant};
+
+use tenbin_codec::{Connect, Packet, ProtocolVersion, ReasonCode};
+
+use crate::guarded::{Guarded, Passwords, as_user, with_password};
+use crate::support::{BrokerProcess, ConfigFile, VERSIONS, text};
+
+#[test]
+fn mqtt_3_1_4_2_only_the_right_password_lets_in() {
+    let guarded = Guarded::start_with("", "");
+    for version in VERSIONS {
+        let connect = || Connect::new(version, text("c"));
+        guarded.connect(as_user(connect(), "alice")).settle();
+        for (connect, reason) in [
+            (with_password(connect(), "alice", "builder"), ReasonCode::BadUserNameOrPassword),
+            (with_password(connect(), "alice", ""), ReasonCode::BadUserNameOrPassword),
+            (with_password(connect(), "carol", "wonderland"), ReasonCode::BadUserNameOrPassword),
+            (with_password(connect(), "", "wonderland"), ReasonCode::BadUserNameOrPassword),
+            (Connect { user_name: Some(text("alice")), ..connect() }, ReasonCode::BadUserNameOrPassword),
+            (connect(), ReasonCode::NotAuthorized),
+        ] {
+            let (mut client, connack) = guarded.try_connect(connect);
+            assert_eq!(connack.reason, reason, "{version}");
+            assert!(!connack.session_present);
+            client.expect_closed();
+        }
+    }
+    let password_alone =
+        Connect { password: Some("wonderland".into()), ..Connect::new(ProtocolVersion::V5, text("c")) };
+    assert_eq!(guarded.try_connect(password_alone).1.reason, ReasonCode::BadUserNameOrPassword);
+}
+
+#[test]
+fn mqtt_3_1_4_6_nothing_behind_a_refused_connect_is_processed() {
+    let guarded = Guarded::start("");
+    let mut watcher = guarded.client(ProtocolVersion::V5, "", "watcher");
+    watcher.subscribe("#", tenbin_codec::QoS::AtMostOnce);
+    let mut client = guarded.broker.open(ProtocolVersion::V5);
+    let connect = with_password(Connect::new(ProtocolVersion::V5, text("c")), "alice", "wrong");
+    client.send(&Packet::Connect(Box::new(connect)));
+    client.send(&Packet::Publish(crate::support::message("a", "x")));
+    client.read_to_end();
+    watcher.expect_nothing_waiting();
+}
+
+#[test]
+fn settings_of_one_listener_do_not_hold_at_another() {
+    let passwords = Passwords::of(&[("alice", "wonderland")]);
+    let config = ConfigFile::new(&format!(
+        "listen = [\"127.0.0.1:0\"]\n[[listeners]]\nname = \"closed\"\naddress = \"127.0.0.1:0\"\npassword_file = {:?}\n\
+         [[listeners]]\nname = \"free\"\naddress = \"127.0.0.1:0\"\nanonymous = true\nacl = false\n\
+         [[acl]]\nuser = \"alice\"\nallow = \"all\"\ntopic = \"#\"\n",
+        passwords.path()
+    ));
+    let embedded = crate::embedded::Embedded::start(
+        tenbin_broker::Config::read(config.path().as_ref()).expect("legal"),
+        |builder| builder,
+    );
+    let [open, closed, free] = embedded.addresses() else { panic!("three listeners") };
+    let try_connect = |address, user| {
+        let connect = as_user(Connect::new(ProtocolVersion::V5, text("")), user);
+        crate::support::RawClient::try_connect(address, connect)
+    };
+    for (address, user, reason, published) in [
+        (*open, "", ReasonCode::Success, ReasonCode::NotAuthorized),
+        // Nobody looks at the password there, so that the name proves nothing.
+        (*open, "alice", ReasonCode::Success, ReasonCode::NotAuthorized),
+        (*closed, "", ReasonCode::NotAuthorized, ReasonCode::Success),
+        (*closed, "alice", ReasonCode::Success, ReasonCode::NoMatchingSubscribers),
+        (*free, "", ReasonCode::Success, ReasonCode::NoMatchingSubscribers),
+    ] {
+        let (mut client, connack) = try_connect(address, user);
+        assert_eq!(connack.reason, reason, "{user:?}");
+        if reason == ReasonCode::Success {
+            assert_eq!(client.publish("a", "x", tenbin_codec::QoS::AtLeastOnce), published, "{user:?}");
+        }
+    }
+}
+
+#[test]
+fn broken_or_unreadable_files_keep_the_broker_from_starting() {
+    let passwords = Passwords::empty();
+    let listener = |settings: &str| format!("[[listeners]]\nname = \"x\"\naddress = \"127.0.0.1:0\"\n{settings}\n");
+    let with_file = listener(&format!("password_file = {:?}", passwords.path()));
+    let unreadable = refusal(&with_file);
+    assert!(unreadable.contains(passwords.path()) && unreadable.contains("cannot be read"), "{unreadable}");
+    for content in ["# fine\nalice:wonderland\n", "\nalice\n", "# x\n:$argon2id$\n", "# x\nalice:\0\n"] {
+        passwords.write(content);
+        let said = refusal(&with_file);
+        assert!(said.contains(passwords.path()) && said.contains("line 2"), "{content:?}: {said}");
+    }
+    let closed = refusal(&listener(""));
+    assert!(closed.contains("listener x") && closed.contains("password_file"), "{closed}");
+    let rule = refusal("[[acl]]\nlistener = \"nowhere\"\nallow = \"all\"\ntopic = \"a\"\n");
+    assert!(rule.contains("nowhere"), "{rule}");
+
+    // An empty file is legal, and lets nobody in.
+    passwords.write("");
+    let config = ConfigFile::new(&with_file);
+    let broker = BrokerProcess::start_exactly(&["--config", config.path()]);
+    let connect = as_user(Connect::new(ProtocolVersion::V311, text("c")), "alice");
+    let (_, connack) = crate::support::RawClient::try_connect(broker.address(), connect);
+    assert_eq!(connack.reason, ReasonCode::BadUserNameOrPassword);
+}
+
+/// Bad input "Timing of credentials": one answer, one class of time.
+#[test]
+fn an_unknown_user_takes_as_long_as_a_wrong_password() {
+    let guarded = Guarded::start_with("", "");
+    let fastest = |user: &str| {
+        let attempt = || {
+            let begin = Instant::now();
+            let connect = with_password(Connect::new(ProtocolVersion::V5, text("c")), user, "wrong");
+            assert_eq!(guarded.try_connect(connect).1.reason, ReasonCode::BadUserNameOrPassword);
+            begin.elapsed()
+        };
+        (0..8).map(|_| attempt()).min().unwrap_or_default()
+    };
+    let (known, unknown) = (fastest("alice"), fastest("nobody"));
+    assert!(known > Duration::from_millis(2), "{known:?} is no argon2id");
+    assert!(unknown * 3 > known && known * 3 > unknown, "{known:?} {unknown:?}");
+}
+
+/// Bad input "Timing of credentials": many wrong passwords at once do not hold up whoever is connected.
+#[test]
+fn password_checks_do_not_starve_the_broker() {
+    let guarded = Guarded::start("");
+    let mut client = guarded.client(ProtocolVersion::V5, "", "c");
+    let mut strangers: Vec<_> = (0..60)
+        .map(|number| {
+            let mut stranger = guarded.broker.open(ProtocolVersion::V5);
+            let connect = Connect::new(ProtocolVersion::V5, text(&format!("s{number}")));
+            stranger.send(&Packet::Connect(Box::new(with_password(connect, "alice", "wrong"))));
+            stranger
+        })
+        .collect();
+    let mut slowest = Duration::ZERO;
+    for _ in 0..20 {
+        let begin = Instant::now();
+        client.settle();
+        slowest = slowest.max(begin.elapsed());
+    }
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    for stranger in &mut strangers {
+        assert!(matches!(stranger.receive(), Packet::ConnAck(connack) if connack.reason.is_error()));
+    }
+}
+
+/// What a broker says that does not start, in one line.
+fn refusal(config: &str) -> String {
+    let config = ConfigFile::new(config);
+    let (status, said) = BrokerProcess::fail_to_start(&["--config", config.path()]);
+    assert!(!status.success());
+    let [line] = &said[..] else { panic!("one line: {said:?}") };
+    line.clone()
+}

@@ -1,0 +1,80 @@
+//! Bad input "Will past the ACL".
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tenbin_codec::{Connect, ConnectProperties, ProtocolVersion, QoS, ReasonCode, Will};
+
+use crate::guarded::{Guarded, as_user};
+use crate::support::{RawClient, VERSIONS, text, topic};
+
+const RULES: &str = "[[acl]]\nuser = \"alice\"\nallow = \"all\"\ntopic = \"#\"\n\
+                     [[acl]]\nallow = \"publish\"\ntopic = \"wills/%u\"\n";
+
+#[test]
+fn a_will_for_a_forbidden_topic_is_refused_at_connect() {
+    let guarded = Guarded::start(RULES);
+    for version in VERSIONS {
+        for (topic, allowed) in [("wills/bob", true), ("wills/alice", false), ("other", false)] {
+            let (mut client, connack) = guarded.try_connect(with_will(version, topic, 0));
+            let expected = if allowed { ReasonCode::Success } else { ReasonCode::NotAuthorized };
+            assert_eq!(connack.reason, expected, "{version} {topic}");
+            if allowed { client.settle() } else { client.expect_closed() }
+        }
+    }
+    let (_, connack) = guarded.try_connect(as_user(with_will(ProtocolVersion::V5, "$SYS/x", 0), "alice"));
+    assert_eq!(connack.reason, ReasonCode::TopicNameInvalid);
+}
+
+#[test]
+fn a_will_is_judged_again_when_it_is_published() {
+    let guarded = Guarded::start(RULES);
+    let mut heir = heir(&guarded);
+    let client = guarded.connect(with_will(ProtocolVersion::V5, "wills/bob", 0));
+    guarded.reload("[[acl]]\nuser = \"alice\"\nallow = \"all\"\ntopic = \"#\"\n");
+    client.cut();
+    heir.expect_nothing_waiting();
+    guarded.reload(RULES);
+    guarded.connect(with_will(ProtocolVersion::V5, "wills/bob", 0)).cut();
+    assert_eq!(heir.receive_message().payload, "will");
+}
+
+#[test]
+fn a_delayed_will_of_a_user_who_is_no_more_is_not_published() {
+    let guarded = Guarded::start(RULES);
+    let mut heir = heir(&guarded);
+    guarded.connect(with_will(ProtocolVersion::V5, "wills/bob", 1)).cut();
+    guarded.passwords.delete("bob");
+    guarded.hang_up("reloaded");
+    heir.expect_nothing_for(Duration::from_millis(1500)); // longer than the delay
+    // Nor is one at the moment at which the user is thrown out.
+    guarded.passwords.set("bob", "builder");
+    guarded.hang_up("reloaded");
+    let mut client = guarded.connect(with_will(ProtocolVersion::V5, "wills/bob", 0));
+    guarded.passwords.delete("bob");
+    guarded.hang_up("reloaded");
+    client.expect_end(ReasonCode::NotAuthorized);
+    heir.expect_nothing_waiting();
+}
+
+fn heir(guarded: &Guarded) -> RawClient {
+    let mut heir = guarded.client(ProtocolVersion::V5, "alice", "heir");
+    heir.subscribe("wills/#", QoS::AtLeastOnce);
+    heir
+}
+
+/// Of bob.
+fn with_will(version: ProtocolVersion, name: &str, delay: u32) -> Connect {
+    let is_v5 = version.is_v5();
+    let will = Will {
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        topic: topic(name),
+        payload: Bytes::from_static(b"will"),
+        delay_interval: (is_v5 && delay > 0).then_some(delay),
+        properties: None,
+    };
+    let session_expiry_interval = is_v5.then_some(60);
+    let properties = ConnectProperties { session_expiry_interval, ..ConnectProperties::default() };
+    as_user(Connect { will: Some(will), properties, ..Connect::new(version, text("testator")) }, "bob")
+}
