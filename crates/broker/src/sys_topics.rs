@@ -170,10 +170,17 @@ const LOADS: [(&str, Counter); 9] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::{Access, Settings};
+
+    fn shared() -> Shared {
+        let config = crate::Config::default();
+        let settings = Settings::load(&config, true).expect("the default has no files");
+        Shared::new(config, Access::new(settings, None, None), true)
+    }
 
     #[test]
     fn a_steady_load_is_its_own_average() {
-        let shared = Shared::new(crate::Config::default());
+        let shared = shared();
         let counter = |metrics: &MetricsSnapshot| metrics.messages_received;
         let mut load = Load { name: "x", counter, last: 0, averages: [0.0; 3] };
         for _ in 0..2000 {
@@ -187,7 +194,7 @@ mod tests {
 
     #[test]
     fn only_what_has_changed_is_published() {
-        let shared = Shared::new(crate::Config::default());
+        let shared = shared();
         let now = Instant::now();
         let mut topics = SysTopics::new(now);
         topics.publish(&shared, now);
