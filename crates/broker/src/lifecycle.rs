@@ -66,10 +66,8 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
 pub(crate) fn expire(shared: &Shared, mut lease: Lease, now: Instant) {
     lease.state.scheduled = None;
     let expired = lease.state.expires_at.is_some_and(|at| at <= now);
-    if expired || lease.state.will.as_ref().is_some_and(|pending| pending.due <= now) {
-        if let Some(pending) = lease.state.will.take() {
-            publish_will(shared, lease.client.number, pending.will, now);
-        }
+    if let Some(pending) = lease.state.will.take_if(|pending| expired || pending.due <= now) {
+        publish_will(shared, lease.client.number, pending.will, now);
     }
     if expired {
         tracing::debug!(client = %lease.client.id, "session expired"); // [MQTT-4.1.0-2]

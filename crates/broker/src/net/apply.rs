@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use tenbin_balancer::LoadReport;
 use tenbin_codec::{
-    AckProperties, Disconnect, Packet, PacketType, PingReq, ReasonCode, SubAck, Subscribe, Subscription, UnsubAck,
-    Unsubscribe,
+    AckProperties, Disconnect, Packet, PacketType, PingReq, ReasonCode, SubAck, Subscribe, Subscription,
+    SubscriptionOptions, UnsubAck, Unsubscribe,
 };
 use tenbin_session::{Event, Publication, SessionExpiry, Violation};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -38,11 +38,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
     }
 
     fn publish(&mut self, publication: &Publication, now: Instant) -> Result<(), End> {
-        let reason = if self.shared.may_publish(&publication.topic) {
-            self.publisher.publish(&self.shared.router, publication, now)
-        } else {
-            tracing::debug!(client = %self.lease.client.id, topic = %publication.topic, "topic refused");
-            ReasonCode::TopicNameInvalid
+        let reason = match self.shared.check_publish(publication) {
+            Ok(()) => self.publisher.publish(&self.shared.router, publication, now),
+            Err(ReasonCode::PayloadFormatInvalid) if publication.ack.is_none() => {
+                return Err(End::Violation(Violation::PayloadFormat)); // QoS 0 has no other answer
+            }
+            Err(reason) => {
+                tracing::debug!(client = %self.lease.client.id, topic = %publication.topic, %reason, "message refused");
+                reason
+            }
         };
         if let Some(ack) = publication.ack {
             self.acks.push((ack, reason));
@@ -52,19 +56,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
 
     fn subscribe(&mut self, subscribe: Subscribe, now: Instant) {
         let mut retained = Vec::new();
+        let capabilities = &self.shared.capabilities;
         let reasons = subscribe.subscriptions.iter().map(|Subscription { filter, options }| {
-            let grant = Grant { options: *options, identifier: subscribe.subscription_identifier };
+            let options = SubscriptionOptions { qos: options.qos.min(capabilities.maximum_qos), ..*options };
+            let grant = Grant { options, identifier: subscribe.subscription_identifier };
             let subscriptions = &mut self.lease.state.subscriptions;
             let is_new = !subscriptions.contains_key(filter);
             if filter.levels().count() > self.shared.config.topic_levels_maximum() {
                 return ReasonCode::TopicFilterInvalid;
+            }
+            // At v5 these ended the connection before.
+            if filter.has_wildcard() && !capabilities.wildcard_subscriptions_available {
+                return ReasonCode::WildcardSubscriptionsNotSupported;
+            }
+            if filter.is_shared() && !capabilities.shared_subscriptions_available {
+                return ReasonCode::SharedSubscriptionsNotSupported;
             }
             if is_new && subscriptions.len() >= self.shared.config.sessions.subscriptions_maximum {
                 return ReasonCode::QuotaExceeded;
             }
             self.shared.router.subscribe(filter, &self.lease.client.receiver(), grant, now);
             subscriptions.insert(filter.detach(), grant);
-            let matching = self.shared.router.retained_for(filter, *options, is_new, now);
+            let matching = self.shared.router.retained_for(filter, options, is_new, now);
             retained.extend(matching.iter().map(|message| message.delivery(grant)));
             match options.qos.bits() {
                 0 => ReasonCode::Success,

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tenbin_codec::{Decoded, Decoder, ReasonCode, Will};
+use tenbin_codec::{Decoded, Decoder, QoS, ReasonCode, Will};
 use tenbin_session::{Connection, Delivery, PendingAck, Sent, SessionExpiry, Violation};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
@@ -73,7 +73,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         let Accepted { lease, connection, decoder, will, session_expiry } = accepted;
         Self {
             shared,
-            publisher: Publisher::new(lease.client.number),
+            publisher: Publisher::of(&lease.client.receiver()),
             acks: Vec::new(),
             will,
             session_expiry,
@@ -166,10 +166,34 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         let applied = self.apply_input(now);
         // Also before an end: what came before it is legal and has been taken.
         let pressure = self.publisher.flush();
-        for (ack, reason) in self.acks.drain(..) {
+        let reached_itself = self.publisher.take_reached_itself();
+        if self.acks.is_empty() {
+            return applied.map(|()| pressure);
+        }
+        // PUBRECs, the client's own messages, PUBACKs: one that waits for a PUBACK finds what it published and
+        // subscribed to before it. PUBACKs and PUBRECs have an order of their own each. [MQTT-4.6.0-2], [MQTT-4.6.0-3]
+        let mut acks = std::mem::take(&mut self.acks);
+        if reached_itself {
+            self.acknowledge(acks.extract_if(.., |(ack, _)| ack.qos == QoS::ExactlyOnce), now);
+            self.send_own(now);
+        }
+        self.acknowledge(acks.drain(..), now);
+        self.acks = acks;
+        applied.map(|()| pressure)
+    }
+
+    fn acknowledge(&mut self, acks: impl Iterator<Item = (PendingAck, ReasonCode)>, now: Instant) {
+        for (ack, reason) in acks {
             self.connection.acknowledge(ack, reason, now, &mut self.transport.out);
         }
-        applied.map(|()| pressure)
+    }
+
+    /// Sends what waits in the client's queue, as far as that may go now.
+    fn send_own(&mut self, now: Instant) {
+        let room = OUT_FULL.saturating_sub(self.transport.out.len());
+        let quota = usize::from(self.connection.send_quota());
+        self.lease.client.outbox.take_now(quota, room.min(TAKE), &mut self.deliveries);
+        self.send_deliveries(now);
     }
 
     fn apply_input(&mut self, now: Instant) -> Result<(), End> {
@@ -241,7 +265,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             End::Violation(violation) => {
                 self.shared.metrics.violations.add(1);
                 tracing::info!(%peer, %client, rule = violation.rule(), "{violation}");
-                Some(violation.reason())
+                self.connection.disconnect_for(violation, &mut self.transport.out);
+                None
             }
             End::Control(Control::TakenOver) => {
                 tracing::debug!(%peer, %client, "session taken over");

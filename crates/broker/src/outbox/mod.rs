@@ -145,6 +145,11 @@ impl Outbox {
         Poll::Ready(Taken::Deliveries)
     }
 
+    /// Receiver: as [`Outbox::poll_take`], without waiting and without heed of what it is asked for.
+    pub(crate) fn take_now(&self, quota: usize, bytes: usize, into: &mut Vec<Delivery>) {
+        self.state().queue.take(quota, bytes, into, &self.budget);
+    }
+
     /// Puts back what was taken and could not be sent, in front of the queue.
     pub(crate) fn put_back(&self, deliveries: impl DoubleEndedIterator<Item = Delivery>) {
         let mut state = self.state();

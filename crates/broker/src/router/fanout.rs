@@ -16,6 +16,10 @@ pub(super) struct Fanout {
     waiting: usize,
     /// Some receiver has lagged since the last [`Fanout::take_pressure`].
     pressure: bool,
+    /// The publisher's own outbox.
+    own: Option<Arc<Outbox>>,
+    /// It has been among the receivers since the last [`Fanout::take_reached_own`].
+    reached_own: bool,
 }
 
 #[derive(Debug)]
@@ -25,6 +29,11 @@ struct Batch {
 }
 
 impl Fanout {
+    /// For a publisher that may be one of its own receivers.
+    pub(super) fn of(own: &Arc<Outbox>) -> Self {
+        Self { own: Some(Arc::clone(own)), ..Self::default() }
+    }
+
     pub(super) fn add(&mut self, outbox: &Arc<Outbox>, delivery: Delivery) {
         let position = *self.positions.entry(Arc::as_ptr(outbox).addr()).or_insert(self.used);
         if position == self.used {
@@ -45,6 +54,7 @@ impl Fanout {
     pub(super) fn flush(&mut self) {
         for batch in &mut self.batches[..self.used] {
             if let Some(outbox) = batch.outbox.take() {
+                self.reached_own |= self.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, &outbox));
                 self.pressure |= outbox.push(&mut batch.deliveries) == Pressure::Lags;
             }
         }
@@ -59,6 +69,11 @@ impl Fanout {
     /// Whether a receiver lagged, asked once per batch.
     pub(super) fn take_pressure(&mut self) -> bool {
         std::mem::take(&mut self.pressure)
+    }
+
+    /// Whether the publisher was among the receivers, asked once per batch.
+    pub(super) fn take_reached_own(&mut self) -> bool {
+        std::mem::take(&mut self.reached_own)
     }
 }
 

@@ -9,10 +9,10 @@ use tenbin_balancer::{Nanos, Rng};
 use tenbin_codec::{PublishTemplate, QoS, ReasonCode, TopicName};
 use tenbin_session::{Delivery, Publication};
 
-use super::Router;
 use super::fanout::Fanout;
 use super::matches::{MatchSet, Terms};
 use super::shared::GroupMember;
+use super::{Receiver, Router};
 
 /// One publisher's way into the router: what it remembers and collects between two flushes.
 #[derive(Debug)]
@@ -25,6 +25,14 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
+    /// For the connection of `receiver`.
+    pub(crate) fn of(receiver: &Receiver) -> Self {
+        let mut publisher = Self::new(receiver.number);
+        publisher.fanout = Fanout::of(&receiver.outbox);
+        publisher
+    }
+
+    /// For what is not published by a connection.
     pub(crate) fn new(number: u64) -> Self {
         Self {
             number,
@@ -61,6 +69,11 @@ impl Publisher {
         self.fanout.take_pressure()
     }
 
+    /// Whether what was published since the last call came back to the publisher itself.
+    pub(crate) fn take_reached_itself(&mut self) -> bool {
+        self.fanout.take_reached_own()
+    }
+
     fn deliver(
         &mut self,
         matches: &MatchSet,
@@ -72,8 +85,8 @@ impl Publisher {
         for target in &matches.targets {
             if let Some(terms) = target.terms_for(self.number) {
                 self.fanout.add(&target.outbox, delivery(template, publication, terms));
-                delivered = true;
             }
+            delivered = true; // one that No Local leaves out matches all the same
         }
         for group in &matches.groups {
             let members = group.members.members();
