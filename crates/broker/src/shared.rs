@@ -93,9 +93,9 @@ impl Shared {
     /// # Errors
     /// What CONNACK says if not.
     pub(crate) fn check_will(&self, will: &Will) -> Result<(), ReasonCode> {
-        // A Will that could only be dropped is refused as well.
-        if self.check_topic(&will.topic) != Ok(()) {
-            return Err(ReasonCode::TopicNameInvalid);
+        match self.check_topic(&will.topic) {
+            Ok(()) | Err(ReasonCode::Success) => {}
+            Err(_) => return Err(ReasonCode::TopicNameInvalid),
         }
         if self.config.capabilities.payload_format_check {
             check_payload_format(will.properties.as_deref(), &will.payload)?;
@@ -105,7 +105,10 @@ impl Shared {
 
     /// Whether clients may publish to `topic` at all: `$SYS` and the like are the broker's own (MQTT 5.0 §4.7.2),
     /// and the number of levels is bounded.
-    fn check_topic(&self, topic: &TopicName) -> Result<(), ReasonCode> {
+    ///
+    /// # Errors
+    /// What is told instead; success for what is taken and goes nowhere.
+    pub(crate) fn check_topic(&self, topic: &TopicName) -> Result<(), ReasonCode> {
         let levels = topic.as_bytes().iter().filter(|&&byte| byte == b'/').count() + 1;
         if levels > self.config.topic_levels_maximum() {
             return Err(ReasonCode::TopicNameInvalid);

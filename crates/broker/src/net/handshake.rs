@@ -115,7 +115,7 @@ async fn establish<S>(
 
     let new_client = |number| shared.new_client(&client_id, number, Instant::now());
     let claimed = shared.registry.claim(&client_id, new_client).await;
-    let mut lease = claimed.map_err(|_superseded| ReasonCode::SessionTakenOver)?;
+    let mut lease = claimed.map_err(|_superseded| ReasonCode::UnspecifiedError)?;
     let now = Instant::now();
     negotiated.connack.session_present = lifecycle::begin(shared, &mut lease, connect.clean_start, now);
     lease.client.outbox.attach();
@@ -127,13 +127,14 @@ async fn establish<S>(
     );
     put_connack(negotiated.connack, packet_size_maximum, connect.version, &mut transport.out);
     connection.resume(now, &mut transport.out);
-    Ok(Accepted { lease, connection, decoder, will: connect.will, session_expiry: negotiated.session_expiry })
+    let will = connect.will.filter(|will| shared.check_topic(&will.topic).is_ok());
+    Ok(Accepted { lease, connection, decoder, will, session_expiry: negotiated.session_expiry })
 }
 
 /// What of a well-formed CONNECT is not served.
 fn check(shared: &Shared, connect: &Connect) -> Result<(), ReasonCode> {
     if shared.stopping.load(Ordering::Relaxed) {
-        return Err(ReasonCode::ServerShuttingDown);
+        return Err(ReasonCode::ServerUnavailable); // 0x8B is DISCONNECT's alone [MQTT-3.2.2-8]
     }
     if connect.properties.authentication_method.is_some() {
         return Err(ReasonCode::BadAuthenticationMethod); // [MQTT-4.12.0-1]

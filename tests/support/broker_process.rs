@@ -1,0 +1,159 @@
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use tenbin_codec::{Connect, ProtocolVersion};
+
+use super::{Lines, PATIENCE, RawClient, text};
+
+/// `tenbin broker` as a child process on a port of its own; killed when dropped.
+pub(crate) struct BrokerProcess {
+    child: Child,
+    addresses: Vec<SocketAddr>,
+    start_lines: Vec<String>,
+    log: Lines,
+}
+
+impl BrokerProcess {
+    /// Starts `tenbin broker --listen 127.0.0.1:0` with further arguments and waits until it listens.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let mut all = vec!["--listen", "127.0.0.1:0"];
+        all.extend(arguments);
+        Self::start_exactly(&all)
+    }
+
+    /// Starts `tenbin broker` with these arguments only; waits for one address for each `--listen`, at least one.
+    pub(crate) fn start_exactly(arguments: &[&str]) -> Self {
+        let mut child = command(arguments).spawn().expect("the built command can be started");
+        let output = Lines::collect(child.stdout.take().expect("piped"));
+        let log = Lines::collect(child.stderr.take().expect("piped"));
+        let mut broker = Self { child, addresses: Vec::new(), start_lines: Vec::new(), log };
+        let wanted = arguments.iter().filter(|&&argument| argument == "--listen").count().max(1);
+        let until = Instant::now() + PATIENCE;
+        while broker.addresses.len() < wanted {
+            broker.start_lines = output.all();
+            broker.addresses = broker.start_lines.iter().filter_map(|line| address_in(line)).collect();
+            let ended = broker.child.try_wait().expect("our own child").is_some();
+            assert!(!ended && Instant::now() < until, "the broker did not start:\n{}", broker.log.all().join("\n"));
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        broker
+    }
+
+    /// Runs `tenbin broker` with arguments that keep it from starting: its exit status, and what it said.
+    pub(crate) fn fail_to_start(arguments: &[&str]) -> (ExitStatus, Vec<String>) {
+        let mut child = command(arguments).spawn().expect("the built command can be started");
+        let output = Lines::collect(child.stdout.take().expect("piped"));
+        let log = Lines::collect(child.stderr.take().expect("piped"));
+        let mut broker = Self { child, addresses: Vec::new(), start_lines: Vec::new(), log };
+        let status = broker.wait_for_exit(PATIENCE);
+        assert_eq!(output.to_end(PATIENCE), Vec::<String>::new(), "nothing on standard output");
+        (status, broker.log.to_end(PATIENCE))
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.addresses[0]
+    }
+
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// What it printed when it began to listen.
+    pub(crate) fn start_lines(&self) -> &[String] {
+        &self.start_lines
+    }
+
+    /// Its log, as it goes on.
+    pub(crate) fn log(&self) -> &Lines {
+        &self.log
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Memory that the process has in use (Linux only).
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("a running process");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("every process has one");
+        let kibibytes = line.split_ascii_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok());
+        kibibytes.expect("a number of kB") * 1024
+    }
+
+    /// Sends a signal, such as `TERM`.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.pid().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status().expect("kill is there");
+        assert!(sent.success(), "kill -s {name}");
+    }
+
+    /// Waits for the process to end by itself.
+    ///
+    /// # Panics
+    /// If it does not within `patience`.
+    pub(crate) fn wait_for_exit(&mut self, patience: Duration) -> ExitStatus {
+        let until = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("our own child") {
+                return status;
+            }
+            assert!(Instant::now() < until, "the broker still runs after {patience:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// A connected client of MQTT 5.0 with a clean session.
+    pub(crate) fn v5(&self, client_id: &str) -> RawClient {
+        self.client(ProtocolVersion::V5, client_id)
+    }
+
+    /// A connected client of MQTT 3.1.1 with a clean session.
+    pub(crate) fn v311(&self, client_id: &str) -> RawClient {
+        self.client(ProtocolVersion::V311, client_id)
+    }
+
+    /// A connected client with a clean session.
+    pub(crate) fn client(&self, version: ProtocolVersion, client_id: &str) -> RawClient {
+        self.connect(Connect::new(version, text(client_id)))
+    }
+
+    /// A client that is connected as `connect` says.
+    pub(crate) fn connect(&self, connect: Connect) -> RawClient {
+        RawClient::connect(self.address(), connect).0
+    }
+
+    /// A connection on which nothing was sent.
+    pub(crate) fn open(&self, version: ProtocolVersion) -> RawClient {
+        RawClient::open(self.address(), version)
+    }
+
+    /// Asserts that somebody else is still served: a new client that publishes to itself.
+    pub(crate) fn assert_serves(&self) {
+        let mut client = self.v5("");
+        client.subscribe("serves", tenbin_codec::QoS::AtLeastOnce);
+        client.publish("serves", "yes", tenbin_codec::QoS::AtLeastOnce);
+        assert_eq!(client.receive_message().payload, "yes");
+    }
+}
+
+impl Drop for BrokerProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tenbin"));
+    command.arg("broker").args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn address_in(line: &str) -> Option<SocketAddr> {
+    line.split_once("listening on ")?.1.split_ascii_whitespace().next()?.parse().ok()
+}

@@ -1,0 +1,27 @@
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A configuration file of one test; removed with the handle.
+pub(crate) struct ConfigFile {
+    path: PathBuf,
+}
+
+impl ConfigFile {
+    pub(crate) fn new(text: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("config-{}-{}.toml", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::write(&path, text).expect("the tests' directory is ours to write");
+        Self { path }
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.path.to_str().expect("a target directory with a readable name")
+    }
+}
+
+impl Drop for ConfigFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

@@ -1,0 +1,24 @@
+//! What the end-to-end tests share: the built broker as a child process, and a client that is not too clever.
+#![allow(dead_code, unused_imports, reason = "every test binary takes its own part of it")]
+
+mod broker_process;
+mod bulk;
+mod config_file;
+mod lines;
+mod raw_client;
+mod wire;
+
+pub(crate) use broker_process::BrokerProcess;
+pub(crate) use bulk::{Numbered, number_of};
+pub(crate) use config_file::ConfigFile;
+pub(crate) use lines::Lines;
+pub(crate) use raw_client::{RawClient, Silence};
+pub(crate) use wire::{
+    QOS_ALL, VERSIONS, at_qos, encode, filter, hex, lasting, message, retained, share, subscription, text, topic,
+    with_expiry,
+};
+
+use std::time::Duration;
+
+/// How long a reply may take before a test fails. Only failing tests wait so long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,0 +1,365 @@
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use tenbin_codec::{
+    Ack, ConnAck, Connect, DecodeError, Decoded, Decoder, Disconnect, PACKET_SIZE_MAX, Packet, PacketId, PacketType,
+    PingReq, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe, Subscription, Unsubscribe,
+};
+
+use super::{PATIENCE, at_qos, encode, filter, subscription};
+
+/// A client that does what it is told, legal or not, and shows what comes.
+///
+/// It acknowledges only in the methods that say so, and knows nothing of sessions.
+pub(crate) struct RawClient {
+    stream: TcpStream,
+    version: ProtocolVersion,
+    decoder: Decoder,
+    input: BytesMut,
+    /// Packets that came while another one was waited for.
+    set_aside: VecDeque<Packet>,
+    last_id: u16,
+}
+
+/// Why no packet came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Silence {
+    TimedOut,
+    Closed,
+    /// The broker sent what no broker may.
+    Illegal(DecodeError),
+}
+
+impl RawClient {
+    /// Opens a connection and sends nothing.
+    pub(crate) fn open(address: SocketAddr, version: ProtocolVersion) -> Self {
+        let stream = TcpStream::connect(address).expect("the broker listens");
+        stream.set_nodelay(true).expect("a socket of ours");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a socket of ours");
+        let decoder = Decoder::client(version, PACKET_SIZE_MAX);
+        Self { stream, version, decoder, input: BytesMut::new(), set_aside: VecDeque::new(), last_id: 0 }
+    }
+
+    /// Connects; the broker has to agree.
+    pub(crate) fn connect(address: SocketAddr, connect: Connect) -> (Self, ConnAck) {
+        let (client, connack) = Self::try_connect(address, connect);
+        assert_eq!(connack.reason, ReasonCode::Success, "CONNACK");
+        (client, connack)
+    }
+
+    /// Connects; the broker has to answer.
+    pub(crate) fn try_connect(address: SocketAddr, connect: Connect) -> (Self, ConnAck) {
+        let mut client = Self::open(address, connect.version);
+        client.send(&Packet::Connect(Box::new(connect)));
+        match client.receive() {
+            Packet::ConnAck(connack) => (client, *connack),
+            other => panic!("{other:?} instead of CONNACK"),
+        }
+    }
+
+    pub(crate) fn version(&self) -> ProtocolVersion {
+        self.version
+    }
+
+    /// Sends bytes, whatever they are.
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("the broker takes what it is sent");
+    }
+
+    /// As [`RawClient::send_bytes`], where the broker may have closed already.
+    pub(crate) fn try_send_bytes(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write_all(bytes);
+    }
+
+    pub(crate) fn send(&mut self, packet: &Packet) {
+        let bytes = encode(packet, self.version);
+        self.send_bytes(&bytes);
+    }
+
+    /// The next packet.
+    ///
+    /// # Panics
+    /// If none comes.
+    pub(crate) fn receive(&mut self) -> Packet {
+        self.try_receive(PATIENCE).unwrap_or_else(|silence| panic!("{silence:?} where a packet should come"))
+    }
+
+    /// The next packet, or why there is none.
+    pub(crate) fn try_receive(&mut self, patience: Duration) -> Result<Packet, Silence> {
+        match self.set_aside.pop_front() {
+            Some(packet) => Ok(packet),
+            None => self.read_packet(Instant::now() + patience),
+        }
+    }
+
+    /// The next packet, or `None` where the broker closes.
+    pub(crate) fn receive_or_end(&mut self) -> Option<Packet> {
+        match self.try_receive(PATIENCE) {
+            Ok(packet) => Some(packet),
+            Err(Silence::Closed) => None,
+            Err(silence) => panic!("{silence:?} where a packet or the end should come"),
+        }
+    }
+
+    /// The next packet of a type; others that come before it are set aside for later.
+    pub(crate) fn wait_for(&mut self, wanted: PacketType) -> Packet {
+        if let Some(position) = self.set_aside.iter().position(|packet| packet.packet_type() == wanted) {
+            return self.set_aside.remove(position).expect("just found");
+        }
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.read_packet(until) {
+                Ok(packet) if packet.packet_type() == wanted => return packet,
+                Ok(packet) => self.set_aside.push_back(packet),
+                Err(silence) => {
+                    let first = self.set_aside.front();
+                    panic!(
+                        "{silence:?} where {wanted} should come; {} other packets came: {first:?}…",
+                        self.set_aside.len()
+                    );
+                }
+            }
+        }
+    }
+
+    /// The next packet, which has to be a PUBLISH; it is not acknowledged.
+    pub(crate) fn receive_publish(&mut self) -> Publish {
+        match self.receive() {
+            Packet::Publish(publish) => publish,
+            other => panic!("{other:?} instead of PUBLISH"),
+        }
+    }
+
+    /// The next packet, which has to be a PUBLISH; it is acknowledged to the end.
+    pub(crate) fn receive_message(&mut self) -> Publish {
+        let publish = self.receive_publish();
+        self.acknowledge(&publish);
+        publish
+    }
+
+    /// Acknowledges a message to the end.
+    pub(crate) fn acknowledge(&mut self, publish: &Publish) {
+        let Some(id) = publish.packet_id else { return };
+        if publish.qos == QoS::AtLeastOnce {
+            self.send(&Packet::PubAck(Ack::new(id, ReasonCode::Success)));
+            return;
+        }
+        self.send(&Packet::PubRec(Ack::new(id, ReasonCode::Success)));
+        match self.wait_for(PacketType::PubRel) {
+            Packet::PubRel(ack) => assert_eq!(ack, Ack::new(id, ReasonCode::Success), "PUBREL"),
+            other => panic!("{other:?} instead of PUBREL"),
+        }
+        self.send(&Packet::PubComp(Ack::new(id, ReasonCode::Success)));
+    }
+
+    /// Publishes and waits for all acknowledgements: what the first of them says.
+    pub(crate) fn publish(&mut self, topic: &str, payload: &str, qos: QoS) -> ReasonCode {
+        self.publish_with(at_qos(topic, payload, qos))
+    }
+
+    /// As [`RawClient::publish`]; adds the Packet Identifier.
+    pub(crate) fn publish_with(&mut self, mut publish: Publish) -> ReasonCode {
+        if !publish.qos.is_acknowledged() {
+            self.send(&Packet::Publish(publish));
+            return ReasonCode::Success;
+        }
+        let id = self.next_id();
+        let qos = publish.qos;
+        publish.packet_id = Some(id);
+        self.send(&Packet::Publish(publish));
+        if qos == QoS::AtLeastOnce {
+            return self.wait_for_ack(PacketType::PubAck, id);
+        }
+        let reason = self.wait_for_ack(PacketType::PubRec, id);
+        if !reason.is_error() {
+            self.send(&Packet::PubRel(Ack::new(id, ReasonCode::Success)));
+            assert_eq!(self.wait_for_ack(PacketType::PubComp, id), ReasonCode::Success);
+        }
+        reason
+    }
+
+    /// Waits for the acknowledgement of one packet: its Reason Code.
+    pub(crate) fn wait_for_ack(&mut self, packet_type: PacketType, id: PacketId) -> ReasonCode {
+        match self.wait_for(packet_type) {
+            Packet::PubAck(ack) | Packet::PubRec(ack) | Packet::PubRel(ack) | Packet::PubComp(ack) => {
+                assert_eq!(ack.packet_id, id, "{packet_type}"); // [MQTT-2.2.1-5]
+                ack.reason
+            }
+            other => panic!("{other:?} is no acknowledgement"),
+        }
+    }
+
+    /// Subscribes to one filter, which has to be granted at that QoS.
+    pub(crate) fn subscribe(&mut self, topic_filter: &str, qos: QoS) {
+        let reasons = self.subscribe_to(None, vec![subscription(topic_filter, qos)]);
+        assert_eq!(reasons.iter().map(|reason| reason.byte()).collect::<Vec<_>>(), [qos.bits()], "{topic_filter}");
+    }
+
+    /// Subscribes, with or without a Subscription Identifier: what SUBACK says.
+    pub(crate) fn subscribe_to(
+        &mut self,
+        identifier: Option<u32>,
+        subscriptions: Vec<Subscription>,
+    ) -> Vec<ReasonCode> {
+        let packet_id = self.next_id();
+        let user_properties = Vec::new();
+        let subscribe = Subscribe { packet_id, subscription_identifier: identifier, user_properties, subscriptions };
+        self.send(&Packet::Subscribe(subscribe));
+        match self.wait_for(PacketType::SubAck) {
+            Packet::SubAck(suback) => {
+                assert_eq!(suback.packet_id, packet_id, "[MQTT-3.8.4-2]");
+                suback.reasons
+            }
+            other => panic!("{other:?} instead of SUBACK"),
+        }
+    }
+
+    /// Unsubscribes: what UNSUBACK says; nothing at 3.1.1.
+    pub(crate) fn unsubscribe(&mut self, filters: &[&str]) -> Vec<ReasonCode> {
+        let packet_id = self.next_id();
+        let filters = filters.iter().map(|text| filter(text)).collect();
+        self.send(&Packet::Unsubscribe(Unsubscribe { packet_id, user_properties: Vec::new(), filters }));
+        match self.wait_for(PacketType::UnsubAck) {
+            Packet::UnsubAck(unsuback) => {
+                assert_eq!(unsuback.packet_id, packet_id, "[MQTT-3.10.4-5]");
+                unsuback.reasons
+            }
+            other => panic!("{other:?} instead of UNSUBACK"),
+        }
+    }
+
+    /// PINGREQ and PINGRESP: what was sent on this connection before has been dealt with.
+    pub(crate) fn settle(&mut self) {
+        self.send(&Packet::PingReq(PingReq::PLAIN));
+        self.wait_for(PacketType::PingResp);
+    }
+
+    /// The messages that wait for this client, acknowledged.
+    ///
+    /// A message whose publisher has been acknowledged is in the queue of its receiver, and what is queued goes
+    /// out before the answer to a later PINGREQ, or at least some of it where it is much: when an answer comes
+    /// alone, nothing waits. No time has to pass to know that.
+    pub(crate) fn drain(&mut self) -> Vec<Publish> {
+        let mut messages = Vec::new();
+        loop {
+            self.settle();
+            if self.set_aside.is_empty() {
+                return messages;
+            }
+            while let Some(packet) = self.set_aside.pop_front() {
+                match packet {
+                    Packet::Publish(publish) => {
+                        self.acknowledge(&publish);
+                        messages.push(publish);
+                    }
+                    other => panic!("{other:?} instead of PUBLISH"),
+                }
+            }
+        }
+    }
+
+    /// The payloads of the messages that wait for this client, as text.
+    pub(crate) fn drain_payloads(&mut self) -> Vec<String> {
+        self.drain().iter().map(|publish| String::from_utf8_lossy(&publish.payload).into_owned()).collect()
+    }
+
+    /// Asserts that nothing waits for this client, see [`RawClient::drain`].
+    pub(crate) fn expect_nothing_waiting(&mut self) {
+        self.settle();
+        assert_eq!(self.set_aside.front(), None, "nothing should come");
+    }
+
+    /// Asserts that nothing comes for so long: only for what no reply can tell.
+    pub(crate) fn expect_nothing_for(&mut self, duration: Duration) {
+        match self.try_receive(duration) {
+            Err(Silence::TimedOut) => {}
+            other => panic!("{other:?} where nothing should come"),
+        }
+    }
+
+    /// Asserts that the broker closes and says no more.
+    pub(crate) fn expect_closed(&mut self) {
+        match self.try_receive(PATIENCE) {
+            Err(Silence::Closed) => {}
+            other => panic!("{other:?} where the broker should close"),
+        }
+    }
+
+    /// Asserts that the broker ends the connection: DISCONNECT and close, or just close at 3.1.1.
+    pub(crate) fn expect_end(&mut self, reason: ReasonCode) {
+        if self.version.is_v5() {
+            match self.receive() {
+                Packet::Disconnect(disconnect) => assert_eq!(disconnect.reason, reason, "DISCONNECT"),
+                other => panic!("{other:?} instead of DISCONNECT"),
+            }
+        }
+        self.expect_closed();
+    }
+
+    /// Says DISCONNECT, and waits until the broker has closed.
+    pub(crate) fn disconnect(self) {
+        self.disconnect_with(Disconnect::new(ReasonCode::Success));
+    }
+
+    /// As [`RawClient::disconnect`], in other words.
+    pub(crate) fn disconnect_with(mut self, disconnect: Disconnect) {
+        self.send(&Packet::Disconnect(disconnect));
+        self.read_to_end();
+    }
+
+    /// Drops the connection without a word, and waits until the broker has noticed.
+    pub(crate) fn cut(mut self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+        self.read_to_end();
+    }
+
+    /// Reads until the broker has closed, whatever it says until then.
+    pub(crate) fn read_to_end(&mut self) -> Vec<Packet> {
+        let mut packets = Vec::new();
+        loop {
+            match self.try_receive(PATIENCE) {
+                Ok(packet) => packets.push(packet),
+                Err(Silence::Closed) => return packets,
+                Err(silence) => panic!("{silence:?} where the broker should close"),
+            }
+        }
+    }
+
+    /// A Packet Identifier that has not been used for long.
+    pub(crate) fn next_id(&mut self) -> PacketId {
+        self.last_id = self.last_id % 60_000 + 1;
+        PacketId::new(self.last_id).expect("not 0")
+    }
+
+    fn read_packet(&mut self, until: Instant) -> Result<Packet, Silence> {
+        loop {
+            match self.decoder.decode(&mut self.input) {
+                Ok(Decoded::Packet(packet)) => return Ok(packet),
+                Ok(Decoded::NeedMore(_)) => {}
+                Err(error) => return Err(Silence::Illegal(error)),
+            }
+            self.read_some(until)?;
+        }
+    }
+
+    fn read_some(&mut self, until: Instant) -> Result<(), Silence> {
+        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        self.stream.set_read_timeout(Some(left)).expect("a socket of ours");
+        let mut chunk = [0; 16 * 1024];
+        match self.stream.read(&mut chunk) {
+            Ok(0) => Err(Silence::Closed),
+            Ok(read) => {
+                self.input.extend_from_slice(&chunk[..read]);
+                Ok(())
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => Err(Silence::TimedOut),
+                ErrorKind::Interrupted => Ok(()),
+                _ => Err(Silence::Closed),
+            },
+        }
+    }
+}
