@@ -10,8 +10,7 @@ use crate::{PacketType, PropertyId, ReasonCode};
 pub enum DecodeError {
     /// A Variable Byte Integer of more than four bytes, or longer than it needs to be.
     Varint,
-    /// A Remaining Length of more than four bytes, or (v5) longer than it needs to be: where the packet ends, and
-    /// the next one begins, cannot be told.
+    /// A Remaining Length of more than four bytes: where the packet ends cannot be told.
     RemainingLength,
     /// Packet type 0, or AUTH at 3.1.1.
     ReservedPacketType(u8),

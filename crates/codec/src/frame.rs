@@ -8,8 +8,8 @@
 
 use std::fmt;
 
-use crate::varint::{peek_any_varint, peek_varint};
-use crate::{DecodeError, QoS, VARINT_MAX};
+use crate::varint::peek_any_varint;
+use crate::{DecodeError, QoS, VARINT_MAX, varint_len};
 
 /// Size of the largest control packet that can be said, fixed header included: 268,435,460 bytes.
 pub const PACKET_SIZE_MAX: u32 = 5 + VARINT_MAX;
@@ -139,8 +139,12 @@ impl FixedHeader {
     pub(crate) fn peek(bytes: &[u8], maximum_packet_size: u32, is_v5: bool) -> Result<Option<Self>, DecodeError> {
         let Some((&first, rest)) = bytes.split_first() else { return Ok(None) };
         let (packet_type, flags) = Self::first_byte(first)?;
-        let length = if is_v5 { peek_varint(rest) } else { peek_any_varint(rest) };
-        let Some((remaining, width)) = length.map_err(|_| DecodeError::RemainingLength)? else { return Ok(None) };
+        let Some((remaining, width)) = peek_any_varint(rest).map_err(|_| DecodeError::RemainingLength)? else {
+            return Ok(None);
+        };
+        if is_v5 && width > varint_len(remaining) {
+            return Err(DecodeError::Varint);
+        }
         let size = remaining + 1 + width as u32;
         if size > maximum_packet_size {
             return Err(DecodeError::PacketTooLarge { size, maximum: maximum_packet_size });
