@@ -102,11 +102,11 @@ impl Decoder {
             // Known even if the rest is malformed: the answer has to be in this version.
             self.version = Connect::peek_version(&body);
         }
-        let packet = Packet::decode(header, body, self.version.unwrap_or(ProtocolVersion::V5))?;
-        if let (true, Packet::Connect(connect)) = (is_first, &packet) {
+        let decoded = Packet::decode(header, body, self.version.unwrap_or(ProtocolVersion::V5)).map(Decoded::Packet);
+        if is_first && let Ok(Decoded::Packet(Packet::Connect(connect))) = &decoded {
             self.authenticates = connect.properties.authentication_method.is_some();
         }
-        Ok(Decoded::Packet(packet))
+        decoded
     }
 
     /// What the first byte alone tells.
