@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use support::{BrokerProcess, PATIENCE, RawClient, hex, share};
-use tenbin_codec::{Packet, PacketType, ProtocolVersion, QoS, ReasonCode};
+use tenbin_codec::{Packet, PacketType, ProtocolVersion, QoS};
 
 #[test]
 fn every_vector_gets_its_answer() {
@@ -29,7 +29,12 @@ fn every_vector_gets_its_answer() {
             }
             Some(error) => {
                 let code = error.as_u64().and_then(|code| u8::try_from(code).ok()).expect("a reason code");
-                client.expect_end(ReasonCode::from_byte(code).expect("a reason code"));
+                // Where a packet ends cannot be told without a legal Remaining Length: nothing is said. [MQTT-1.5.5-1]
+                match client.read_to_end().as_slice() {
+                    [] => assert!(!version.is_v5() || name.contains("five bytes"), "{name}"),
+                    [Packet::Disconnect(disconnect)] => assert_eq!(disconnect.reason.byte(), code, "{name}"),
+                    said => panic!("{name}: {said:?}"),
+                }
                 broker.log().wait_for(&[name], PATIENCE);
             }
         }

@@ -59,7 +59,7 @@ const CASES: &[(&str, &str, Answer, &str)] = &[
 
     ("another protocol [MQTT-3.1.2-1]", "10 0D 00 04 4D 51 54 58 05 02 00 3C 00 00 00", Refusal(0x84), "MQTT-3.1.2-1"),
     ("version 6 [MQTT-3.1.2-2]", "10 0D 00 04 4D 51 54 54 06 02 00 3C 00 00 00",    Refusal(0x84), "MQTT-3.1.2-2"),
-    ("MQTT 3.1",               "10 0F 00 06 4D 51 49 73 64 70 03 02 00 3C 00 01 63", Bytes("20 02 00 01"), "CONNECT"),
+    ("3.1.1 by the name of 3.1", "10 0F 00 06 4D 51 49 73 64 70 04 02 00 3C 00 01 63", Bytes("20 02 00 01"), "MQTT-3.1.2-2"),
     ("version 3",              "10 0C 00 04 4D 51 54 54 03 02 00 3C 00 00",         Bytes("20 02 00 01"), "MQTT-3.1.2-2"),
     ("a bridge's version 0x84", "10 0D 00 04 4D 51 54 54 84 02 00 3C 00 01 63",     Refusal(0x84), "MQTT-3.1.2-2"),
 
@@ -70,14 +70,14 @@ const CASES: &[(&str, &str, Answer, &str)] = &[
     ("Will QoS 3 [MQTT-3.1.2-12]", "10 14 00 04 4D 51 54 54 05 1E 00 3C 00 00 01 63 00 00 01 77 00 00", Refusal(0x81), "MQTT-3.1.2-1"),
     ("Will without its fields [MQTT-3.1.2-9]", "10 0E 00 04 4D 51 54 54 05 06 00 3C 00 00 01 63", Refusal(0x81), "§2.1.4"),
     ("Will to a wildcard",     "10 14 00 04 4D 51 54 54 05 06 00 3C 00 00 01 63 00 00 01 23 00 00", Refusal(0x81), "MQTT"),
-    ("Will with a Topic Alias", "10 17 00 04 4D 51 54 54 05 06 00 3C 00 00 01 63 03 23 00 01 00 01 77 00 00", Refusal(0x81), "§2.2.2.2"),
+    ("Will with a Topic Alias", "10 17 00 04 4D 51 54 54 05 06 00 3C 00 00 01 63 03 23 00 01 00 01 77 00 00", Refusal(0x82), "§2.2.2.2"),
     ("password without user name, 3.1.1", "10 10 00 04 4D 51 54 54 04 42 00 3C 00 01 63 00 01 70", Close, "MQTT-3.1.2-22"),
-    ("no user name behind its flag [MQTT-3.1.2-17]", "10 0E 00 04 4D 51 54 54 05 82 00 3C 00 00 01 63", Refusal(0x81), "§2.1.4"),
+    ("no user name behind its flag [MQTT-3.1.2-17]", "10 0E 00 04 4D 51 54 54 05 82 00 3C 00 00 01 63", Close, "MQTT-3.1.3-12"),
     ("user name without its flag [MQTT-3.1.2-16]", "10 11 00 04 4D 51 54 54 05 02 00 3C 00 00 01 63 00 01 75", Refusal(0x81), "§2.1.4"),
 
     ("client id that is no UTF-8 [MQTT-3.1.3-4]", "10 0F 00 04 4D 51 54 54 05 02 00 3C 00 00 02 C3 28", Refusal(0x81), "MQTT-1.5.4-1"),
     ("client id of no UTF-8, 3.1.1", "10 0E 00 04 4D 51 54 54 04 02 00 3C 00 02 C3 28", Close, "MQTT-1.5.4-1"),
-    ("user name of no UTF-8 [MQTT-3.1.3-12]", "10 12 00 04 4D 51 54 54 05 82 00 3C 00 00 01 63 00 02 C3 28", Refusal(0x81), "MQTT-1.5.4-1"),
+    ("user name of no UTF-8 [MQTT-3.1.3-12]", "10 12 00 04 4D 51 54 54 05 82 00 3C 00 00 01 63 00 02 C3 28", Close, "MQTT-3.1.3-12"),
     ("user property of no UTF-8 [MQTT-1.5.7-1]", "10 16 00 04 4D 51 54 54 05 02 00 3C 08 26 00 02 C3 28 00 01 61 00 01 63", Refusal(0x81), "MQTT-1.5.4-1"),
     ("U+0000 in the client id", "10 0E 00 04 4D 51 54 54 05 02 00 3C 00 00 01 00",  Refusal(0x81), "MQTT-1.5.4-2"),
 
@@ -87,7 +87,7 @@ const CASES: &[(&str, &str, Answer, &str)] = &[
     ("Request Problem Information 2", "10 0F 00 04 4D 51 54 54 05 02 00 3C 02 17 02 00 00", Refusal(0x82), "§2.2.2.2"),
     ("Request Response Information 2", "10 0F 00 04 4D 51 54 54 05 02 00 3C 02 19 02 00 00", Refusal(0x82), "§2.2.2.2"),
     ("unknown property",       "10 0F 00 04 4D 51 54 54 05 02 00 3C 02 7F 00 00 00", Refusal(0x81), "§2.2.2.2"),
-    ("property of PUBLISH",    "10 0F 00 04 4D 51 54 54 05 02 00 3C 02 01 00 00 00", Refusal(0x81), "§2.2.2.2"),
+    ("property of PUBLISH",    "10 0F 00 04 4D 51 54 54 05 02 00 3C 02 01 00 00 00", Refusal(0x82), "§2.2.2.2"),
     ("Authentication Data alone", "10 11 00 04 4D 51 54 54 05 02 00 3C 04 16 00 01 61 00 00", Refusal(0x82), "§3.1.2.11"),
     ("Authentication Method [MQTT-4.12.0-1]", "10 11 00 04 4D 51 54 54 05 02 00 3C 04 15 00 01 61 00 00", Refusal(0x8C), "refused"),
     ("bytes left",             "10 0E 00 04 4D 51 54 54 05 02 00 3C 00 00 00 00",   Refusal(0x81), "§2.1.4"),

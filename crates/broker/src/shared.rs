@@ -3,7 +3,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime};
 
 use tenbin_balancer::MemberLoad;
-use tenbin_codec::{Text, TopicName};
+use tenbin_codec::{MessageProperties, ReasonCode, Text, TopicName, Will};
+use tenbin_session::Publication;
 use tenbin_session::handshake::Capabilities;
 use tokio::sync::watch;
 
@@ -85,15 +86,51 @@ impl Shared {
 }
 
 impl Shared {
+    /// Whether a client's message goes on.
+    ///
+    /// # Errors
+    /// What its acknowledgement says if not.
+    pub(crate) fn check_publish(&self, publication: &Publication) -> Result<(), ReasonCode> {
+        self.check_topic(&publication.topic)?;
+        if self.config.capabilities.payload_format_check {
+            check_payload_format(publication.properties.as_deref(), &publication.payload)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a Will may be published when its time comes.
+    ///
+    /// # Errors
+    /// What CONNACK says if not.
+    pub(crate) fn check_will(&self, will: &Will) -> Result<(), ReasonCode> {
+        match self.check_topic(&will.topic) {
+            Ok(()) | Err(ReasonCode::Success) => {}
+            Err(_) => return Err(ReasonCode::TopicNameInvalid),
+        }
+        if self.config.capabilities.payload_format_check {
+            check_payload_format(will.properties.as_deref(), &will.payload)?;
+        }
+        Ok(())
+    }
+
     /// Whether clients may publish to `topic` at all: `$SYS` and the like are the broker's own (MQTT 5.0 §4.7.2),
     /// and length and number of levels are bounded.
-    pub(crate) fn may_publish(&self, topic: &TopicName) -> bool {
-        let topic = topic.as_bytes();
+    ///
+    /// # Errors
+    /// What is told instead; success for what is taken and goes nowhere.
+    pub(crate) fn check_topic(&self, name: &TopicName) -> Result<(), ReasonCode> {
+        let topic = name.as_bytes();
         let levels = topic.iter().filter(|&&byte| byte == b'/').count() + 1;
+        if topic.len() > self.config.topic_bytes_maximum() || levels > self.config.topic_levels_maximum() {
+            return Err(ReasonCode::TopicNameInvalid);
+        }
         let is_reserved = || RESERVED.contains(&topic.split(|&byte| byte == b'/').next().unwrap_or_default());
-        topic.len() <= self.config.topic_bytes_maximum()
-            && levels <= self.config.topic_levels_maximum()
-            && (topic.first() != Some(&b'$') || !is_reserved())
+        if topic.first() == Some(&b'$') && is_reserved() {
+            // The state that a Mosquitto bridge tells of itself is taken and goes nowhere: it would take a refusal
+            // for a failure.
+            return Err(if is_bridge_state(name) { ReasonCode::Success } else { ReasonCode::NotAuthorized });
+        }
+        Ok(())
     }
 
     /// Whether the broker is stopping.
@@ -122,6 +159,22 @@ fn queue_limits(config: &Config) -> OutboxLimits {
         bytes: config.queue_bytes_maximum(),
         when_full: config.queue.when_full,
     }
+}
+
+/// [`ReasonCode::PayloadFormatInvalid`] for a payload that is not the UTF-8 that it is said to be (MQTT 5.0
+/// §3.3.2.3.2).
+fn check_payload_format(properties: Option<&MessageProperties>, payload: &[u8]) -> Result<(), ReasonCode> {
+    let is_text = properties.is_some_and(|properties| properties.payload_format_indicator == Some(true));
+    if is_text && std::str::from_utf8(payload).is_err() {
+        return Err(ReasonCode::PayloadFormatInvalid);
+    }
+    Ok(())
+}
+
+/// `$SYS/broker/connection/<bridge>/state`
+fn is_bridge_state(topic: &TopicName) -> bool {
+    let bridge = topic.as_bytes().strip_prefix(b"$SYS/broker/connection/");
+    bridge.and_then(|rest| rest.strip_suffix(b"/state")).is_some_and(|bridge| !bridge.contains(&b'/'))
 }
 
 /// First levels of topics that are not the clients'.

@@ -29,6 +29,8 @@ pub struct Decoder {
     version: Option<ProtocolVersion>,
     maximum_packet_size: u32,
     user_properties_maximum: u32,
+    /// CONNECT named an Authentication Method, without which a Client sends no AUTH `[MQTT-4.12.0-7]`.
+    authenticates: bool,
 }
 
 /// What a decoder found at the start of its input.
@@ -52,12 +54,24 @@ impl Decoder {
     /// For a server: CONNECT comes first and tells the version. `maximum_packet_size` is the largest packet
     /// that is taken, header included, in bytes.
     pub fn server(maximum_packet_size: u32) -> Self {
-        Self { role: Role::Server, version: None, maximum_packet_size, user_properties_maximum: u32::MAX }
+        Self {
+            role: Role::Server,
+            version: None,
+            maximum_packet_size,
+            user_properties_maximum: u32::MAX,
+            authenticates: false,
+        }
     }
 
     /// For a client, which has said its version in CONNECT.
     pub fn client(version: ProtocolVersion, maximum_packet_size: u32) -> Self {
-        Self { role: Role::Client, version: Some(version), maximum_packet_size, user_properties_maximum: u32::MAX }
+        Self {
+            role: Role::Client,
+            version: Some(version),
+            maximum_packet_size,
+            user_properties_maximum: u32::MAX,
+            authenticates: true,
+        }
     }
 
     /// The version, once it is known: from CONNECT, however illegal the rest of it is.
@@ -84,10 +98,18 @@ impl Decoder {
     /// before the body has arrived.
     pub fn decode(&mut self, input: &mut BytesMut) -> Result<Decoded, DecodeError> {
         let Some(&first) = input.first() else { return Ok(Decoded::NeedMore(2)) };
-        self.check_direction(first)?;
-        let Some(header) = FixedHeader::peek(input, self.maximum_packet_size)? else {
-            return Ok(Decoded::NeedMore(1));
+        self.check_type(first)?;
+        let is_v5 = self.version.is_none_or(ProtocolVersion::is_v5);
+        let header = match FixedHeader::peek(input, self.maximum_packet_size, is_v5) {
+            Ok(Some(header)) => header,
+            Ok(None) => return Ok(Decoded::NeedMore(1)),
+            // Whatever its flags, it has no place here.
+            Err(DecodeError::FixedHeaderFlags(PacketType::Auth)) if !self.authenticates => {
+                return Err(DecodeError::UnexpectedAuth);
+            }
+            Err(error) => return Err(error),
         };
+        self.check_direction(header.packet_type)?;
         let size = header.len + header.remaining;
         if input.len() < size {
             return Ok(Decoded::NeedMore(size - input.len()));
@@ -95,33 +117,49 @@ impl Decoder {
         // Only the body is split off, and only where there is one: each part counts references.
         input.advance(header.len);
         let body = if header.remaining == 0 { Bytes::new() } else { input.split_to(header.remaining).freeze() };
-        if self.version.is_none() {
+        let is_first = self.version.is_none();
+        if is_first {
             // Known even if the rest is malformed: the answer has to be in this version.
             self.version = Connect::peek_version(&body);
         }
         let body = Reader::new(body, self.user_properties_maximum);
-        Packet::decode(header, body, self.version.unwrap_or(ProtocolVersion::V5)).map(Decoded::Packet)
+        let decoded = Packet::decode(header, body, self.version.unwrap_or(ProtocolVersion::V5)).map(Decoded::Packet);
+        if is_first && let Ok(Decoded::Packet(Packet::Connect(connect))) = &decoded {
+            self.authenticates = connect.properties.authentication_method.is_some();
+        }
+        decoded
     }
 
-    fn check_direction(&self, first: u8) -> Result<(), DecodeError> {
+    /// What the first byte alone tells.
+    fn check_type(&self, first: u8) -> Result<(), DecodeError> {
         let Some(packet_type) = PacketType::from_bits(first >> 4) else {
             return Err(DecodeError::ReservedPacketType(first >> 4));
         };
-        let is_v311 = self.version == Some(ProtocolVersion::V311);
         if self.version.is_none() && packet_type != PacketType::Connect {
             return Err(DecodeError::ConnectExpected(packet_type)); // [MQTT-3.1.0-1]
         }
-        if is_v311 && packet_type == PacketType::Auth {
+        if packet_type == PacketType::Auth && self.is_v3() {
             return Err(DecodeError::ReservedPacketType(first >> 4)); // 3.1.1 §2.2.1
         }
+        Ok(())
+    }
+
+    fn check_direction(&self, packet_type: PacketType) -> Result<(), DecodeError> {
         let wrong = match self.role {
             Role::Server => packet_type.is_server_only(),
             // A server of 3.1.1 has no DISCONNECT, it just closes (3.1.1 §3.14).
-            Role::Client => packet_type.is_client_only() || (is_v311 && packet_type == PacketType::Disconnect),
+            Role::Client => packet_type.is_client_only() || (packet_type == PacketType::Disconnect && self.is_v3()),
         };
         if wrong {
             return Err(DecodeError::WrongDirection(packet_type));
         }
+        if packet_type == PacketType::Auth && !self.authenticates {
+            return Err(DecodeError::UnexpectedAuth); // [MQTT-4.12.0-7]
+        }
         Ok(())
+    }
+
+    fn is_v3(&self) -> bool {
+        self.version.is_some_and(|version| !version.is_v5())
     }
 }

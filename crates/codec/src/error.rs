@@ -10,12 +10,16 @@ use crate::{PacketType, PropertyId, ReasonCode};
 pub enum DecodeError {
     /// A Variable Byte Integer of more than four bytes, or longer than it needs to be.
     Varint,
+    /// A Remaining Length of more than four bytes: where the packet ends cannot be told.
+    RemainingLength,
     /// Packet type 0, or AUTH at 3.1.1.
     ReservedPacketType(u8),
     /// The first packet of a connection is no CONNECT.
     ConnectExpected(PacketType),
     /// A packet that only the other side sends.
     WrongDirection(PacketType),
+    /// AUTH from a Client that named no Authentication Method in CONNECT.
+    UnexpectedAuth,
     /// Flags in the fixed header other than the packet type's own.
     FixedHeaderFlags(PacketType),
     /// Larger than the Maximum Packet Size of the receiver; known from the fixed header alone.
@@ -47,8 +51,10 @@ pub enum DecodeError {
     TopicFilter,
     /// A filter that starts with `$share/` and is no shared subscription.
     SharedFilter,
-    /// A property that is unknown, or has no place in this packet.
+    /// A property that the standard does not define, or that has no place in SUBSCRIBE, UNSUBSCRIBE or an extended PINGREQ.
     PropertyNotAllowed(u32),
+    /// A property that has no place in this packet, another one than those.
+    PropertyMisplaced(PropertyId),
     /// A property that stands twice.
     PropertyTwice(PropertyId),
     /// A value that the property does not have.
@@ -65,6 +71,8 @@ pub enum DecodeError {
     ConnectFlagReserved,
     /// Will QoS or Will Retain without Will Flag, or Will QoS 3.
     WillFlags,
+    /// A user name or password that is not there though its flag is set, or a user name that is no text.
+    Credentials,
     /// Password without user name at 3.1.1.
     PasswordWithoutUserName,
     /// Reserved bits of CONNACK's flags are set.
@@ -79,6 +87,8 @@ pub enum DecodeError {
     NoTopicFilter,
     /// A Reason Code that the packet's table does not hold.
     ReasonCode(u8),
+    /// A Reason Code that DISCONNECT does not have.
+    DisconnectReason(u8),
     /// A PINGREQ with a body at 3.1.1, or whose body is not an extended PINGREQ's.
     PingBody,
 }
@@ -90,8 +100,16 @@ impl DecodeError {
             Self::PacketTooLarge { .. } => ReasonCode::PacketTooLarge,
             Self::TooManyUserProperties => ReasonCode::QuotaExceeded,
             Self::ProtocolName | Self::ProtocolVersion(_) => ReasonCode::UnsupportedProtocolVersion,
-            Self::ConnectExpected(_)
+            Self::PropertyValue(PropertyId::TopicAlias) => ReasonCode::TopicAliasInvalid, // [MQTT-3.3.2-8]
+            // Where the standard leaves the code open, or says both (docs/decisions/0010), it is the one that
+            // Mosquitto answers too.
+            Self::ReservedPacketType(_)
+            | Self::PropertyMisplaced(_)
+            | Self::ReasonCode(_)
+            | Self::DisconnectReason(_)
+            | Self::ConnectExpected(_)
             | Self::WrongDirection(_)
+            | Self::UnexpectedAuth
             | Self::PacketIdZero
             | Self::TopicNameEmpty
             | Self::PropertyTwice(_)
@@ -107,10 +125,12 @@ impl DecodeError {
     /// The statement of the standard that was broken: an identifier where it has one, else the section.
     pub fn rule(self) -> &'static str {
         match self {
-            Self::Varint => "MQTT-1.5.5-1",
+            Self::Varint | Self::RemainingLength => "MQTT-1.5.5-1",
+
             Self::ReservedPacketType(_) => "MQTT 5.0 §2.1.2",
             Self::ConnectExpected(_) => "MQTT-3.1.0-1",
             Self::WrongDirection(_) => "MQTT 5.0 §2.1.2",
+            Self::UnexpectedAuth => "MQTT-4.12.0-7",
             Self::FixedHeaderFlags(_) => "MQTT-2.1.3-1",
             Self::PacketTooLarge { .. } => "MQTT-3.2.2-15",
             Self::Truncated | Self::SurplusBytes => "MQTT 5.0 §2.1.4",
@@ -123,13 +143,17 @@ impl DecodeError {
             Self::TopicNameEmpty => "MQTT-4.7.3-1",
             Self::TopicFilter => "MQTT-4.7.1-1",
             Self::SharedFilter => "MQTT-4.8.2-1",
-            Self::PropertyNotAllowed(_) | Self::PropertyTwice(_) | Self::PropertyValue(_) => "MQTT 5.0 §2.2.2.2",
+            Self::PropertyNotAllowed(_)
+            | Self::PropertyMisplaced(_)
+            | Self::PropertyTwice(_)
+            | Self::PropertyValue(_) => "MQTT 5.0 §2.2.2.2",
             Self::TooManyUserProperties => "MQTT 5.0 §4.13",
             Self::AuthenticationDataAlone => "MQTT 5.0 §3.1.2.11.10",
             Self::ProtocolName => "MQTT-3.1.2-1",
             Self::ProtocolVersion(_) => "MQTT-3.1.2-2",
             Self::ConnectFlagReserved => "MQTT-3.1.2-3",
             Self::WillFlags => "MQTT-3.1.2-11",
+            Self::Credentials => "MQTT-3.1.3-12",
             Self::PasswordWithoutUserName => "MQTT 3.1.1 [MQTT-3.1.2-22]",
             Self::ConnAckFlags => "MQTT-3.2.2-1",
             Self::SubscriptionOptions => "MQTT-3.8.3-5",
@@ -137,6 +161,7 @@ impl DecodeError {
             Self::NoLocalShared => "MQTT-3.8.3-4",
             Self::NoTopicFilter => "MQTT-3.8.3-2",
             Self::ReasonCode(_) => "MQTT 5.0 §2.4",
+            Self::DisconnectReason(_) => "MQTT-3.14.2-1",
             Self::PingBody => "MQTT 5.0 §3.12, thesis §4.1.1",
         }
     }
@@ -146,9 +171,11 @@ impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Varint => write!(f, "variable byte integer of more bytes than it may take")?,
+            Self::RemainingLength => write!(f, "illegal remaining length")?,
             Self::ReservedPacketType(kind) => write!(f, "reserved packet type {kind}")?,
             Self::ConnectExpected(kind) => write!(f, "first packet is {kind}, not CONNECT")?,
             Self::WrongDirection(kind) => write!(f, "{kind} is not for this side to send")?,
+            Self::UnexpectedAuth => write!(f, "AUTH without an authentication method")?,
             Self::FixedHeaderFlags(kind) => write!(f, "illegal fixed header flags of {kind}")?,
             Self::PacketTooLarge { size, maximum } => write!(f, "packet of {size} bytes, at most {maximum} allowed")?,
             Self::Truncated => write!(f, "field runs past the end")?,
@@ -162,7 +189,8 @@ impl fmt::Display for DecodeError {
             Self::TopicNameEmpty => write!(f, "empty topic name")?,
             Self::TopicFilter => write!(f, "illegal topic filter")?,
             Self::SharedFilter => write!(f, "illegal shared subscription filter")?,
-            Self::PropertyNotAllowed(id) => write!(f, "property 0x{id:02X} has no place here")?,
+            Self::PropertyNotAllowed(id) => write!(f, "property 0x{id:02X} is unknown here")?,
+            Self::PropertyMisplaced(id) => write!(f, "{id} has no place here")?,
             Self::PropertyTwice(id) => write!(f, "{id} stands twice")?,
             Self::PropertyValue(id) => write!(f, "illegal value of {id}")?,
             Self::TooManyUserProperties => write!(f, "more user properties than are taken")?,
@@ -171,13 +199,16 @@ impl fmt::Display for DecodeError {
             Self::ProtocolVersion(level) => write!(f, "protocol version {level} is not served")?,
             Self::ConnectFlagReserved => write!(f, "reserved CONNECT flag is set")?,
             Self::WillFlags => write!(f, "illegal will flags")?,
+            Self::Credentials => write!(f, "illegal user name or password")?,
             Self::PasswordWithoutUserName => write!(f, "password without user name")?,
             Self::ConnAckFlags => write!(f, "reserved CONNACK flags are set")?,
             Self::SubscriptionOptions => write!(f, "reserved subscription options are set")?,
             Self::SubscriptionOptionValue => write!(f, "maximum QoS 3 or retain handling 3")?,
             Self::NoLocalShared => write!(f, "No Local on a shared subscription")?,
             Self::NoTopicFilter => write!(f, "no topic filter")?,
-            Self::ReasonCode(code) => write!(f, "reason code 0x{code:02X} has no place here")?,
+            Self::ReasonCode(code) | Self::DisconnectReason(code) => {
+                write!(f, "reason code 0x{code:02X} has no place here")?
+            }
             Self::PingBody => write!(f, "PINGREQ with a body that is no extended PINGREQ's")?,
         }
         write!(f, " [{}]", self.rule())

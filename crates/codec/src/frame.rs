@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use crate::varint::peek_varint;
+use crate::varint::peek_any_varint;
 use crate::{DecodeError, QoS, VARINT_MAX, varint_len};
 
 /// Size of the largest control packet that can be said, fixed header included: 268,435,460 bytes.
@@ -133,11 +133,19 @@ impl FixedHeader {
     }
 
     /// The header at the start of `bytes`; `None` when it goes on past the end.
-    pub(crate) fn peek(bytes: &[u8], maximum_packet_size: u32) -> Result<Option<Self>, DecodeError> {
+    ///
+    /// Only MQTT 5.0 demands the shortest form of the Remaining Length `[MQTT-1.5.5-1]`; `is_v5` is also true
+    /// as long as the version is not known.
+    pub(crate) fn peek(bytes: &[u8], maximum_packet_size: u32, is_v5: bool) -> Result<Option<Self>, DecodeError> {
         let Some((&first, rest)) = bytes.split_first() else { return Ok(None) };
         let (packet_type, flags) = Self::first_byte(first)?;
-        let Some((remaining, width)) = peek_varint(rest)? else { return Ok(None) };
-        let size = remaining + 1 + varint_len(remaining) as u32;
+        let Some((remaining, width)) = peek_any_varint(rest).map_err(|_| DecodeError::RemainingLength)? else {
+            return Ok(None);
+        };
+        if is_v5 && width > varint_len(remaining) {
+            return Err(DecodeError::Varint);
+        }
+        let size = remaining + 1 + width as u32;
         if size > maximum_packet_size {
             return Err(DecodeError::PacketTooLarge { size, maximum: maximum_packet_size });
         }
@@ -164,8 +172,9 @@ mod tests {
 
     #[test]
     fn the_maximum_packet_size_counts_the_whole_packet() {
-        assert!(FixedHeader::peek(&[0x30, 8], 10).is_ok());
-        assert_eq!(FixedHeader::peek(&[0x30, 9], 10), Err(DecodeError::PacketTooLarge { size: 11, maximum: 10 }));
-        assert_eq!(FixedHeader::peek(&[0x30, 0x80], 10), Ok(None));
+        assert!(FixedHeader::peek(&[0x30, 8], 10, true).is_ok());
+        let too_large = DecodeError::PacketTooLarge { size: 11, maximum: 10 };
+        assert_eq!(FixedHeader::peek(&[0x30, 9], 10, true), Err(too_large));
+        assert_eq!(FixedHeader::peek(&[0x30, 0x80], 10, true), Ok(None));
     }
 }

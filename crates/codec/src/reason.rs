@@ -181,6 +181,11 @@ impl ReasonCode {
         codes.contains(&self.byte())
     }
 
+    /// Whether the code is one of DISCONNECT that only a Server sends (MQTT 5.0 §3.14.2.1).
+    pub fn is_servers_word(self) -> bool {
+        matches!(self.byte(), 0x87 | 0x89 | 0x8B..=0x8F | 0x9A..=0xA2)
+    }
+
     /// The CONNACK return code of MQTT 3.1.1 that says the same; `None` where there is none, then the
     /// connection is closed without CONNACK (3.1.1 `[MQTT-3.2.2-6]`).
     pub fn v311_connect_return_code(self) -> Option<u8> {

@@ -56,14 +56,19 @@ pub(crate) fn put_counted(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) ->
 /// # Errors
 /// [`DecodeError::Varint`] when it takes more than four bytes, or more than it needs `[MQTT-1.5.5-1]`.
 pub(crate) fn peek_varint(bytes: &[u8]) -> Result<Option<(u32, usize)>, DecodeError> {
+    match peek_any_varint(bytes)? {
+        // A last byte of 0 after others adds nothing: a shorter form exists.
+        Some((_, width)) if width > 1 && bytes[width - 1] == 0 => Err(DecodeError::Varint),
+        found => Ok(found),
+    }
+}
+
+/// As [`peek_varint`], but for the longer forms, which MQTT 3.1.1 does not forbid.
+pub(crate) fn peek_any_varint(bytes: &[u8]) -> Result<Option<(u32, usize)>, DecodeError> {
     let mut value = 0u32;
     for (index, &byte) in bytes.iter().take(4).enumerate() {
         value |= u32::from(byte & 0x7F) << (7 * index);
         if byte & 0x80 == 0 {
-            // A last byte of 0 after others adds nothing: a shorter form exists. [MQTT-1.5.5-1]
-            if byte == 0 && index > 0 {
-                return Err(DecodeError::Varint);
-            }
             return Ok(Some((value, index + 1)));
         }
     }

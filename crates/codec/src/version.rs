@@ -3,6 +3,8 @@ use std::fmt;
 /// The version of the protocol that a Network Connection speaks, known from its CONNECT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProtocolVersion {
+    /// MQTT 3.1, protocol level 3, "MQIsdp": served as 3.1.1 is, but for an empty Client Identifier.
+    V31,
     /// MQTT 3.1.1, protocol level 4.
     V311,
     /// MQTT 5.0, protocol level 5.
@@ -13,8 +15,17 @@ impl ProtocolVersion {
     /// The byte that stands for the version in CONNECT.
     pub fn level(self) -> u8 {
         match self {
+            Self::V31 => 3,
             Self::V311 => 4,
             Self::V5 => 5,
+        }
+    }
+
+    /// The protocol's name in CONNECT.
+    pub(crate) fn name(self) -> &'static [u8] {
+        match self {
+            Self::V31 => b"MQIsdp",
+            Self::V311 | Self::V5 => b"MQTT",
         }
     }
 
@@ -27,6 +38,7 @@ impl ProtocolVersion {
 impl fmt::Display for ProtocolVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::V31 => "3.1",
             Self::V311 => "3.1.1",
             Self::V5 => "5.0",
         })

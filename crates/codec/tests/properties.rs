@@ -144,8 +144,15 @@ fn mqtt_2_2_2_each_property_stands_exactly_where_table_2_4_says() {
             if place.allows(id) {
                 assert!(result.is_ok(), "{id} in {place:?}: {result:?}");
             } else {
-                assert_eq!(result, Err(DecodeError::PropertyNotAllowed(id.value().into())), "{id} in {place:?}");
-                assert_eq!(result.unwrap_err().reason(), ReasonCode::MalformedPacket);
+                // docs/decisions/0010
+                let (error, reason) = match place {
+                    Place::Packet(PacketType::Subscribe | PacketType::Unsubscribe | PacketType::PingReq) => {
+                        (DecodeError::PropertyNotAllowed(id.value().into()), ReasonCode::MalformedPacket)
+                    }
+                    _ => (DecodeError::PropertyMisplaced(id), ReasonCode::ProtocolError),
+                };
+                assert_eq!(result, Err(error), "{id} in {place:?}");
+                assert_eq!(error.reason(), reason);
             }
         }
     }
@@ -208,7 +215,11 @@ fn mqtt_2_2_2_illegal_values_are_a_protocol_error() {
         for place in PLACES.into_iter().filter(|place| place.allows(id)) {
             let result = place.with_properties(&[&[id.value()], &value[..]].concat());
             assert_eq!(result, Err(DecodeError::PropertyValue(id)), "{id} {value:?} in {place:?}");
-            assert_eq!(result.unwrap_err().reason(), ReasonCode::ProtocolError);
+            let reason = match id {
+                PropertyId::TopicAlias => ReasonCode::TopicAliasInvalid, // [MQTT-3.3.2-8]
+                _ => ReasonCode::ProtocolError,
+            };
+            assert_eq!(result.unwrap_err().reason(), reason);
         }
     }
 }

@@ -21,10 +21,16 @@ fn mqtt_2_1_4_a_remaining_length_of_five_bytes_is_malformed_without_the_body() {
             for len in 1..input.len() {
                 assert_eq!(receive(sender, version, &input[..len]), Ok(Decoded::NeedMore(1)));
             }
-            assert_eq!(receive(sender, version, &input), Err(DecodeError::Varint));
-            assert_eq!(receive(sender, version, &[0x30, 0x80, 0x00]), Err(DecodeError::Varint));
+            assert_eq!(receive(sender, version, &input), Err(DecodeError::RemainingLength));
         }
     }
+}
+
+#[test]
+fn mqtt_1_5_5_1_only_v5_demands_the_shortest_remaining_length() {
+    let long_form = [0x40, 0x82, 0x80, 0x00, 0, 7];
+    assert_eq!(receive(Sender::Client, V5, &long_form), Err(DecodeError::Varint));
+    assert!(matches!(receive(Sender::Client, V311, &long_form), Ok(Decoded::Packet(Packet::PubAck(_)))));
 }
 
 #[test]
@@ -94,7 +100,8 @@ fn mqtt_3_3_1_2_dup_at_qos_0_is_malformed() {
 }
 
 #[test]
-fn packet_type_0_is_malformed() {
+fn packet_type_0_is_a_protocol_error() {
+    assert_eq!(DecodeError::ReservedPacketType(0).reason(), ReasonCode::ProtocolError);
     assert_eq!(receive(Sender::Client, V5, &[0x00]), Err(DecodeError::ReservedPacketType(0)));
     assert_eq!(Decoder::server(100).decode(&mut BytesMut::from(&[0x0F][..])), Err(DecodeError::ReservedPacketType(0)));
 }
@@ -102,7 +109,7 @@ fn packet_type_0_is_malformed() {
 // ---- who says what ------------------------------------------------------------------------------------------
 
 #[test]
-fn packets_of_the_other_side_are_a_protocol_error_at_the_first_byte() {
+fn packets_of_the_other_side_are_a_protocol_error_before_their_body() {
     for (sender, first, kind) in [
         (Sender::Client, 0x20, PacketType::ConnAck),
         (Sender::Client, 0x90, PacketType::SubAck),
@@ -114,7 +121,8 @@ fn packets_of_the_other_side_are_a_protocol_error_at_the_first_byte() {
         (Sender::Server, 0xC0, PacketType::PingReq),
     ] {
         for version in [V311, V5] {
-            assert_eq!(receive(sender, version, &[first]), Err(DecodeError::WrongDirection(kind)));
+            assert_eq!(receive(sender, version, &[first]), Ok(Decoded::NeedMore(1)));
+            assert_eq!(receive(sender, version, &[first, 9]), Err(DecodeError::WrongDirection(kind)));
         }
     }
     assert_eq!(DecodeError::WrongDirection(PacketType::ConnAck).reason(), ReasonCode::ProtocolError);
@@ -131,12 +139,36 @@ fn mqtt_3_1_0_1_the_first_packet_is_connect() {
 }
 
 #[test]
+fn mqtt_4_12_0_7_auth_without_a_method_is_a_protocol_error_before_its_body() {
+    let connect = encode(&Packet::Connect(Box::new(Connect::new(V5, Text::EMPTY))), V5);
+    for first in 0xF0..=0xFFu8 {
+        let mut decoder = Decoder::server(100);
+        assert!(decoder.decode(&mut BytesMut::from(&connect[..])).is_ok());
+        let result = decoder.decode(&mut BytesMut::from(&[first, 50][..]));
+        assert_eq!(result, Err(DecodeError::UnexpectedAuth), "{first:#04x}");
+    }
+    assert_eq!(DecodeError::UnexpectedAuth.reason(), ReasonCode::ProtocolError);
+}
+
+#[test]
+fn mqtt_3_1_is_level_3_of_mqisdp() {
+    let body = b"\0\x06MQIsdp\x03\x02\0\x0A\0\x01p";
+    let Ok(Decoded::Packet(Packet::Connect(connect))) =
+        Decoder::server(100).decode(&mut BytesMut::from(&packet(0x10, body)[..]))
+    else {
+        panic!()
+    };
+    assert_eq!((connect.version, connect.version.is_v5()), (ProtocolVersion::V31, false));
+    assert_eq!(encode(&Packet::Connect(connect), V5), packet(0x10, body));
+}
+
+#[test]
 fn v311_has_no_auth_and_no_disconnect_from_a_server() {
     for sender in [Sender::Client, Sender::Server] {
         assert_eq!(receive(sender, V311, &[0xF0]), Err(DecodeError::ReservedPacketType(15)));
     }
     let wrong = DecodeError::WrongDirection(PacketType::Disconnect);
-    assert_eq!(receive(Sender::Server, V311, &[0xE0]), Err(wrong));
+    assert_eq!(receive(Sender::Server, V311, &[0xE0, 0]), Err(wrong));
     assert!(receive(Sender::Server, V5, &[0xE0, 0]).is_ok());
     assert!(receive(Sender::Client, V311, &[0xE0, 0]).is_ok());
 }
@@ -148,7 +180,7 @@ fn mqtt_3_1_2_faults_of_connect() {
     use DecodeError as E;
     for (body, error, reason) in [
         (&b"\0\x04MQTX\x05\x02\0\0\0\0\0"[..], E::ProtocolName, 0x84), // [MQTT-3.1.2-1]
-        (b"\0\x06MQIsdp\x03\x02\0\0\0\0", E::ProtocolVersion(3), 0x84), // [MQTT-3.1.2-2]
+        (b"\0\x06MQIsdp\x04\x02\0\0\0\0", E::ProtocolVersion(4), 0x84), // [MQTT-3.1.2-2]
         (b"\0\x04MQTT\x03\x02\0\0\0\0", E::ProtocolVersion(3), 0x84),
         (b"\0\x04MQTT\x06\x02\0\0\0\0\0", E::ProtocolVersion(6), 0x84),
         (b"\0\x04MQTT\x05\x03\0\0\0\0\0", E::ConnectFlagReserved, 0x81), // [MQTT-3.1.2-3]
@@ -159,12 +191,14 @@ fn mqtt_3_1_2_faults_of_connect() {
         (b"\0\x04MQTT\x05\x06\0\0\0\0\0\0\0\x01#\0\0", E::TopicNameWildcard, 0x81), // [MQTT-4.7.0-1]
         (b"\0\x04MQTT\x05\x06\0\0\0\0\0\0\0\x01\xFF\0\0", E::InvalidUtf8, 0x81), // [MQTT-3.1.3-11]
         (b"\0\x04MQTT\x05\x02\0\0\0\0\x01\xFF", E::InvalidUtf8, 0x81),   // [MQTT-3.1.3-4]
-        (b"\0\x04MQTT\x05\x82\0\0\0\0\0\0\x01\xFF", E::InvalidUtf8, 0x81), // [MQTT-3.1.3-12]
-        (b"\0\x04MQTT\x05\x82\0\0\0\0\0", E::Truncated, 0x81),           // [MQTT-3.1.2-17]
-        (b"\0\x04MQTT\x05\x42\0\0\0\0\0", E::Truncated, 0x81),           // [MQTT-3.1.2-19]
-        (b"\0\x04MQTT\x05\x06\0\0\0\0\0", E::Truncated, 0x81),           // [MQTT-3.1.2-9]
+        (b"\0\x04MQTT\x05\x82\0\0\0\0\0\0\x01\xFF", E::Credentials, 0x81), // [MQTT-3.1.3-12]
+        (b"\0\x04MQTT\x05\x82\0\0\0\0\0\0\x01\x1F", E::Credentials, 0x81), // MQTT 5.0 §1.5.4
+        (b"\0\x04MQTT\x05\x82\0\0\0\0\0\0\x02\xC2\x9F", E::Credentials, 0x81),
+        (b"\0\x04MQTT\x05\x82\0\0\0\0\0", E::Credentials, 0x81), // [MQTT-3.1.2-17]
+        (b"\0\x04MQTT\x05\x42\0\0\0\0\0", E::Credentials, 0x81), // [MQTT-3.1.2-19]
+        (b"\0\x04MQTT\x05\x06\0\0\0\0\0", E::Truncated, 0x81),   // [MQTT-3.1.2-9]
         (b"\0\x04MQTT\x05\x02\0\0\0\0\0\0\x01u", E::SurplusBytes, 0x81), // [MQTT-3.1.2-16]
-        (b"\0\x04MQTT\x05\x02\0\0\0", E::Truncated, 0x81),               // [MQTT-3.1.3-3]
+        (b"\0\x04MQTT\x05\x02\0\0\0", E::Truncated, 0x81),       // [MQTT-3.1.3-3]
         (b"\0\x04MQTT\x04\x42\0\0\0\0\0\x01p", E::PasswordWithoutUserName, 0x81),
         (b"", E::Truncated, 0x81),
     ] {
@@ -371,8 +405,10 @@ fn reason_codes_of_each_packet_are_those_of_its_table() {
             if codes.contains(&code) {
                 assert!(result.is_ok(), "{first:#04x} {code:#04x}: {result:?}");
             } else {
-                assert_eq!(result, Err(DecodeError::ReasonCode(code)), "{first:#04x}");
-                assert_eq!(result.unwrap_err().reason(), ReasonCode::MalformedPacket);
+                let error =
+                    if first == 0xE0 { DecodeError::DisconnectReason(code) } else { DecodeError::ReasonCode(code) };
+                assert_eq!(result, Err(error), "{first:#04x}");
+                assert_eq!(error.reason(), ReasonCode::ProtocolError); // docs/decisions/0010
             }
         }
     }

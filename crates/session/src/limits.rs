@@ -21,6 +21,12 @@ pub struct Limits {
     pub maximum_qos: QoS,
     /// Whether the server takes retained messages.
     pub retain_available: bool,
+    /// Whether the server takes filters with wildcards.
+    pub wildcard_subscriptions_available: bool,
+    /// Whether the server takes Subscription Identifiers.
+    pub subscription_identifiers_available: bool,
+    /// Whether the server takes shared subscriptions.
+    pub shared_subscriptions_available: bool,
     /// Whether acknowledgements may carry Reason String and User Properties `[MQTT-3.1.2-29]`.
     pub problem_information: bool,
 }
@@ -37,6 +43,9 @@ impl Default for Limits {
             keep_alive: Duration::ZERO,
             maximum_qos: QoS::ExactlyOnce,
             retain_available: true,
+            wildcard_subscriptions_available: true,
+            subscription_identifiers_available: true,
+            shared_subscriptions_available: true,
             problem_information: true,
         }
     }

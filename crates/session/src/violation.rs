@@ -34,6 +34,19 @@ pub enum Violation {
     SessionExpiryRaised,
     /// A Client sends what is a Server's word in DISCONNECT.
     ServerReference,
+    /// A Client sends a Reason Code that is a Server's in DISCONNECT.
+    ServersReason(ReasonCode),
+    /// A QoS 2 PUBLISH whose Packet Identifier is in use, for the second time without DUP: the same message again
+    /// has to say so `[MQTT-3.3.1-1]`, another one needs another identifier `[MQTT-2.2.1-3]`. Once is let pass.
+    PacketIdInUse(PacketId),
+    /// A wildcard where none are served.
+    WildcardSubscriptionsOff,
+    /// A Subscription Identifier where none are served.
+    SubscriptionIdentifiersOff,
+    /// A shared subscription where none are served.
+    SharedSubscriptionsOff,
+    /// A payload that says it is UTF-8 and is not, where that is checked.
+    PayloadFormat,
 }
 
 impl Violation {
@@ -45,6 +58,10 @@ impl Violation {
             Self::ReceiveMaximum(_) => ReasonCode::ReceiveMaximumExceeded,
             Self::MaximumQoS => ReasonCode::QoSNotSupported,
             Self::Retain => ReasonCode::RetainNotSupported,
+            Self::WildcardSubscriptionsOff => ReasonCode::WildcardSubscriptionsNotSupported,
+            Self::SubscriptionIdentifiersOff => ReasonCode::SubscriptionIdentifiersNotSupported,
+            Self::SharedSubscriptionsOff => ReasonCode::SharedSubscriptionsNotSupported,
+            Self::PayloadFormat => ReasonCode::PayloadFormatInvalid,
             Self::KeepAlive => ReasonCode::KeepAliveTimeout,
             Self::PingResponse => ReasonCode::UnspecifiedError, // Keep Alive timeout is the Server's word
             Self::SecondConnect
@@ -53,8 +70,21 @@ impl Violation {
             | Self::SubscriptionIdentifier
             | Self::AckMismatch(_)
             | Self::SessionExpiryRaised
-            | Self::ServerReference => ReasonCode::ProtocolError,
+            | Self::ServerReference
+            | Self::ServersReason(_)
+            | Self::PacketIdInUse(_) => ReasonCode::ProtocolError,
         }
+    }
+
+    /// Whether the connection is closed without a word: the peer has said its last one `[MQTT-3.14.4-1]`, or what
+    /// it says cannot be told apart any more.
+    pub fn ends_in_silence(&self) -> bool {
+        matches!(
+            self,
+            Self::ServerReference
+                | Self::ServersReason(_)
+                | Self::Decode(DecodeError::DisconnectReason(_) | DecodeError::RemainingLength)
+        )
     }
 
     /// The statement of the standard that was broken: an identifier where it has one, else the section.
@@ -75,6 +105,12 @@ impl Violation {
             Self::PingResponse => "MQTT 5.0 §3.1.2.10",
             Self::SessionExpiryRaised => "MQTT 5.0 §3.14.2.2.2",
             Self::ServerReference => "MQTT 5.0 §3.14.2.2.5",
+            Self::ServersReason(_) => "MQTT-3.14.2-1",
+            Self::PacketIdInUse(_) => "MQTT-3.3.1-1",
+            Self::WildcardSubscriptionsOff => "MQTT 5.0 §3.2.2.3.11",
+            Self::SubscriptionIdentifiersOff => "MQTT 5.0 §3.2.2.3.12",
+            Self::SharedSubscriptionsOff => "MQTT 5.0 §3.2.2.3.13",
+            Self::PayloadFormat => "MQTT 5.0 §3.3.2.3.2",
         }
     }
 }
@@ -96,6 +132,12 @@ impl fmt::Display for Violation {
             Self::PingResponse => write!(f, "no PINGRESP")?,
             Self::SessionExpiryRaised => write!(f, "DISCONNECT raises a session expiry of 0")?,
             Self::ServerReference => write!(f, "server reference in a client's DISCONNECT")?,
+            Self::ServersReason(reason) => write!(f, "{reason} is not for a client to say")?,
+            Self::PacketIdInUse(id) => write!(f, "packet identifier {id} is in use, and DUP is not set")?,
+            Self::WildcardSubscriptionsOff => write!(f, "wildcard subscriptions are not served")?,
+            Self::SubscriptionIdentifiersOff => write!(f, "subscription identifiers are not served")?,
+            Self::SharedSubscriptionsOff => write!(f, "shared subscriptions are not served")?,
+            Self::PayloadFormat => write!(f, "payload is not the UTF-8 that it is said to be")?,
         }
         write!(f, " [{}]", self.rule())
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tenbin_balancer::Policy;
-use tenbin_codec::QoS;
+use tenbin_codec::{QoS, TopicName};
 use tenbin_session::SessionExpiry;
 use tenbin_session::handshake::Capabilities;
 
@@ -43,6 +43,8 @@ pub struct Config {
     pub policy: Policy,
     /// Network Connections.
     pub connections: Connections,
+    /// What of MQTT is served.
+    pub capabilities: Served,
     /// Sessions and what they may hold.
     pub sessions: Sessions,
     /// Messages that wait for a client.
@@ -68,6 +70,26 @@ pub struct Connections {
     connect_packet_bytes_maximum: Ranged<256, 268_435_460>,
     user_properties_maximum: Ranged<0, 4_294_967_295>,
     publishes_per_second: Ranged<0, 1_000_000_000>,
+}
+
+/// What of MQTT is served; told in CONNACK where it is less than all.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Served {
+    maximum_qos: Ranged<0, 2>,
+    /// Retained messages.
+    pub retain: bool,
+    /// Filters with wildcards.
+    pub wildcard_subscriptions: bool,
+    /// Subscription Identifiers.
+    pub subscription_identifiers: bool,
+    /// Shared subscriptions.
+    pub shared_subscriptions: bool,
+    /// First levels of the topics that Response Information gives a client; empty = none is given.
+    #[serde(deserialize_with = "topic_levels")]
+    pub response_information: String,
+    /// Whether a payload that says it is UTF-8 has to be.
+    pub payload_format_check: bool,
 }
 
 /// Limits of sessions.
@@ -169,8 +191,11 @@ impl Config {
             topic_aliases_sent: self.sessions.topic_aliases_sent.get() as u16,
             keep_alive_maximum: Duration::from_secs(self.connections.keep_alive_maximum_seconds.get()),
             session_expiry_maximum: SessionExpiry::from_seconds(self.sessions.expiry_maximum_seconds.get() as u32),
-            maximum_qos: QoS::ExactlyOnce,
-            retain_available: true,
+            maximum_qos: QoS::from_bits(self.capabilities.maximum_qos.get() as u8).unwrap_or_default(),
+            retain_available: self.capabilities.retain,
+            wildcard_subscriptions_available: self.capabilities.wildcard_subscriptions,
+            subscription_identifiers_available: self.capabilities.subscription_identifiers,
+            shared_subscriptions_available: self.capabilities.shared_subscriptions,
         }
     }
 
@@ -251,6 +276,7 @@ impl Default for Config {
             acl_default: AclDefault::default(),
             policy: Policy::default(),
             connections: Connections::default(),
+            capabilities: Served::default(),
             sessions: Sessions::default(),
             queue: Queue::default(),
             retained: Retained::default(),
@@ -276,6 +302,20 @@ impl Default for Connections {
     }
 }
 
+impl Default for Served {
+    fn default() -> Self {
+        Self {
+            maximum_qos: Ranged(2),
+            retain: true,
+            wildcard_subscriptions: true,
+            subscription_identifiers: true,
+            shared_subscriptions: true,
+            response_information: String::new(),
+            payload_format_check: false,
+        }
+    }
+}
+
 impl Default for Sessions {
     fn default() -> Self {
         Self {
@@ -284,7 +324,7 @@ impl Default for Sessions {
             expiry_maximum_seconds: Ranged(u64::from(u32::MAX)),
             receive_maximum: Ranged(1024),
             in_flight_maximum: Ranged(1024),
-            topic_alias_maximum: Ranged(64),
+            topic_alias_maximum: Ranged(10),
             topic_aliases_sent: Ranged(32),
             subscriptions_maximum: 10_000,
             topic_bytes_maximum: Ranged(65_535),
@@ -320,6 +360,14 @@ impl Default for Sys {
 fn policy<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Policy, D::Error> {
     let name = String::deserialize(deserializer)?;
     name.parse().map_err(serde::de::Error::custom)
+}
+
+fn topic_levels<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let levels = String::deserialize(deserializer)?;
+    if levels.is_empty() || TopicName::try_from(&levels[..]).is_ok_and(|_| levels.len() <= 1024) {
+        return Ok(levels);
+    }
+    Err(serde::de::Error::custom("needs to be the first levels of a topic, without wildcards"))
 }
 
 #[cfg(test)]
@@ -381,6 +429,8 @@ mod tests {
             ("\npolcy = \"random\"", 2, "polcy"),
             ("[sessions]\nreceive_maximum = 0", 2, "1 to 65535"),
             ("[sessions]\n\nreceive_maximum = \"many\"", 3, "receive_maximum"),
+            ("[capabilities]\nmaximum_qos = 3", 2, "0 to 2"),
+            ("[capabilities]\nresponse_information = \"a/#\"", 2, "wildcards"),
             ("listen = [\"nowhere\"]", 1, "listen"),
             ("[queue]\nwhen_full = \"panic\"", 2, "drop_oldest"),
             ("[queue\n", 1, ""),

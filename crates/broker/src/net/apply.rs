@@ -5,8 +5,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use tenbin_balancer::{LoadReport, Rng};
 use tenbin_codec::{
-    AckProperties, Disconnect, Packet, PacketType, PingReq, ReasonCode, SubAck, Subscribe, Subscription, UnsubAck,
-    Unsubscribe,
+    AckProperties, Disconnect, Packet, PacketType, PingReq, ReasonCode, SubAck, Subscribe, Subscription,
+    SubscriptionOptions, UnsubAck, Unsubscribe,
 };
 use tenbin_session::{Event, Publication, SessionExpiry, Violation};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -20,7 +20,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         match event {
             Event::Publish(publication) => {
                 *received += 1;
-                self.publish(publication, now);
+                self.publish(publication, now)?;
                 self.shared.metrics.publishers_paused.add(u64::from(self.throttle.count(now)));
             }
             Event::Duplicate(ack) => self.acks.push((ack, ReasonCode::Success)),
@@ -39,30 +39,38 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         Ok(())
     }
 
-    fn publish(&mut self, mut publication: Publication, now: Instant) {
+    fn publish(&mut self, mut publication: Publication, now: Instant) -> Result<(), End> {
         if self.transport.is_small_part(publication.payload.len()) {
             // Receivers that lag would keep all of the read buffer alive for it.
             publication.payload = Bytes::copy_from_slice(&publication.payload);
         }
         // The topic is what counts, however it was said: an alias stands for it already.
-        let reason = if !self.shared.may_publish(&publication.topic) {
-            tracing::debug!(client = ?self.lease.client.id, topic = ?publication.topic, "topic refused");
-            ReasonCode::TopicNameInvalid
-        } else if !self.lease.client.rights.may_publish(&publication.topic) {
-            tracing::debug!(client = ?self.lease.client.id, topic = ?publication.topic, "not authorized to publish");
-            ReasonCode::NotAuthorized
-        } else {
-            self.publisher.publish(&self.shared.router, &publication, now)
+        let reason = match self.shared.check_publish(&publication) {
+            Ok(()) if !self.lease.client.rights.may_publish(&publication.topic) => {
+                tracing::debug!(client = ?self.lease.client.id, topic = ?publication.topic, "not authorized to publish");
+                ReasonCode::NotAuthorized
+            }
+            Ok(()) => self.publisher.publish(&self.shared.router, &publication, now),
+            Err(ReasonCode::PayloadFormatInvalid) if publication.ack.is_none() => {
+                return Err(End::Violation(Violation::PayloadFormat)); // QoS 0 has no other answer
+            }
+            Err(reason) => {
+                tracing::debug!(client = ?self.lease.client.id, topic = ?publication.topic, %reason, "message refused");
+                reason
+            }
         };
         if let Some(ack) = publication.ack {
             self.acks.push((ack, reason));
         }
+        Ok(())
     }
 
     fn subscribe(&mut self, subscribe: Subscribe, now: Instant) {
         let mut added = 0;
+        let capabilities = &self.shared.capabilities;
         let reasons = subscribe.subscriptions.iter().map(|Subscription { filter, options }| {
-            let grant = Grant { options: *options, identifier: subscribe.subscription_identifier };
+            let options = SubscriptionOptions { qos: options.qos.min(capabilities.maximum_qos), ..*options };
+            let grant = Grant { options, identifier: subscribe.subscription_identifier };
             let rights = &self.lease.client.rights;
             let subscriptions = &mut self.lease.state.subscriptions;
             let is_new = !subscriptions.contains_key(filter);
@@ -70,6 +78,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
                 || filter.levels().count() > self.shared.config.topic_levels_maximum()
             {
                 return ReasonCode::TopicFilterInvalid;
+            }
+            // At v5 these ended the connection before.
+            if filter.has_wildcard() && !capabilities.wildcard_subscriptions_available {
+                return ReasonCode::WildcardSubscriptionsNotSupported;
+            }
+            if filter.is_shared() && !capabilities.shared_subscriptions_available {
+                return ReasonCode::SharedSubscriptionsNotSupported;
             }
             if let Err(reason) = rights.check_subscription(filter) {
                 return reason;
@@ -81,7 +96,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             subscriptions.insert(filter.detach(), grant);
             added += u64::from(is_new);
             self.lease.state.suspended.remove(filter);
-            if Router::brings_retained(filter, *options, is_new) {
+            if Router::brings_retained(filter, options, is_new) {
                 self.lease.state.retained_pages.begin(filter, grant);
             }
             match options.qos.bits() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tenbin_codec::{Decoded, Decoder, Disconnect, DisconnectProperties, Packet, ReasonCode, Text, Will};
+use tenbin_codec::{Decoded, Decoder, Disconnect, DisconnectProperties, Packet, QoS, ReasonCode, Text, Will};
 use tenbin_session::{Connection, Delivery, PendingAck, Sent, SessionExpiry, Violation};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
@@ -99,7 +99,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         let Accepted { lease, connection, decoder, will, session_expiry, reauthentication } = accepted;
         Self {
             shared,
-            publisher: Publisher::new(lease.client.number),
+            publisher: Publisher::of(&lease.client.receiver()),
             acks: Vec::new(),
             will,
             session_expiry,
@@ -190,9 +190,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         }
         let mut ready = Ready::default();
         let waiting = self.transport.out.len();
-        // What is unacknowledged is bounded like what waits: by the same number of bytes.
-        let in_flight_full = self.connection.session().in_flight_bytes() >= self.shared.config.queue_bytes_maximum();
-        let quota = if in_flight_full { 0 } else { usize::from(self.connection.send_quota()) };
+        let quota = self.quota();
         // A socket that takes no more leaves the rest in the queue, where it is bounded and others see it.
         let room = OUT_FULL.saturating_sub(waiting);
         self.tell_socket_blocked(room == 0);
@@ -258,10 +256,43 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         let applied = self.apply_input(now);
         // Also before an end: what came before it is legal and has been taken.
         let pressure = self.publisher.flush(&self.shared.router, now);
-        for (ack, reason) in self.acks.drain(..) {
+        let reached_itself = self.publisher.take_reached_itself();
+        if self.acks.is_empty() {
+            return applied.map(|()| pressure);
+        }
+        // PUBRECs, the client's own messages, PUBACKs: one that waits for a PUBACK finds what it published and
+        // subscribed to before it. PUBACKs and PUBRECs have an order of their own each. [MQTT-4.6.0-2], [MQTT-4.6.0-3]
+        let mut acks = std::mem::take(&mut self.acks);
+        if reached_itself {
+            self.acknowledge(acks.extract_if(.., |(ack, _)| ack.qos == QoS::ExactlyOnce), now);
+            self.send_own(now);
+        }
+        self.acknowledge(acks.drain(..), now);
+        self.acks = acks;
+        applied.map(|()| pressure)
+    }
+
+    fn acknowledge(&mut self, acks: impl Iterator<Item = (PendingAck, ReasonCode)>, now: Instant) {
+        for (ack, reason) in acks {
             self.connection.acknowledge(ack, reason, now, &mut self.transport.out);
         }
-        applied.map(|()| pressure)
+    }
+
+    /// QoS 1 and 2 messages that may go to the client now. What is unacknowledged is bounded like what waits: by the
+    /// same number of bytes.
+    fn quota(&self) -> usize {
+        let in_flight_full = self.connection.session().in_flight_bytes() >= self.shared.config.queue_bytes_maximum();
+        if in_flight_full { 0 } else { usize::from(self.connection.send_quota()) }
+    }
+
+    /// Sends what waits in the client's queue, as far as that may go now.
+    fn send_own(&mut self, now: Instant) {
+        let room = OUT_FULL.saturating_sub(self.transport.out.len());
+        let quota = self.quota();
+        DELIVERIES.with_borrow_mut(|deliveries| {
+            self.lease.client.outbox.take_now(quota, room.min(TAKE), deliveries);
+            self.send(deliveries, now);
+        });
     }
 
     fn apply_input(&mut self, now: Instant) -> Result<(), End> {
@@ -376,7 +407,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             End::Violation(violation) => {
                 self.shared.metrics.violations.add(1);
                 tracing::info!(%peer, ?client, rule = violation.rule(), "{violation}");
-                Some(violation.reason())
+                self.connection.disconnect_for(violation, &mut self.transport.out);
+                None
             }
             End::Control(Control::TakenOver) => {
                 tracing::debug!(%peer, ?client, "session taken over");

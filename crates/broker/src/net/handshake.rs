@@ -2,12 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Instant;
 
 use tenbin_balancer::Rng;
 use tenbin_codec::{
-    ConnAck, ConnAckProperties, Connect, DecodeError, Decoded, Decoder, Packet, ProtocolVersion, ReasonCode, Text, Will,
+    ConnAck, Connect, DecodeError, Decoded, Decoder, Packet, ProtocolVersion, ReasonCode, Text, Will, WriteBuffer,
 };
 use tenbin_session::handshake::negotiate;
 use tenbin_session::{Connection, Role, SessionExpiry};
@@ -65,14 +66,15 @@ pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         }
     };
     let version = connect.version;
+    let packet_size_maximum = connect.properties.maximum_packet_size.map_or(u32::MAX, NonZeroU32::get);
     let stranger = Stranger { connect: *connect, decoder, peer, listener, deadline };
     match establish(shared, stranger, transport).await {
         Ok(accepted) => Some(accepted),
         Err(Refusal { reason: Some(reason), server_reference }) => {
             tracing::info!(%peer, %reason, "CONNECT refused");
-            let properties = ConnAckProperties { server_reference, ..ConnAckProperties::default() };
-            let connack = ConnAck { session_present: false, reason, properties };
-            Packet::ConnAck(Box::new(connack)).encode(version, &mut transport.out);
+            let mut connack = ConnAck::new(false, reason);
+            connack.properties.server_reference = server_reference;
+            put_connack(connack, packet_size_maximum, version, &mut transport.out);
             None
         }
         Err(Refusal { reason: None, .. }) => {
@@ -158,6 +160,12 @@ async fn establish<S: AsyncRead + AsyncWrite + Unpin>(
         return Err(ReasonCode::NotAuthorized.into());
     }
     let mut negotiated = negotiate(&connect, &shared.capabilities, false, assigned)?;
+    negotiated.connack.properties.response_information = response_information(shared, &connect, &principal.client_id);
+    // Before anything is touched: with a client that takes no CONNACK there is no connection.
+    let packet_size_maximum = negotiated.limits.peer_maximum_packet_size;
+    if !put_connack(negotiated.connack.clone(), packet_size_maximum, connect.version, &mut WriteBuffer::new()) {
+        return Err(ReasonCode::PacketTooLarge.into());
+    }
     let in_flight = shared.config.in_flight_maximum();
     negotiated.limits.peer_receive_maximum = negotiated.limits.peer_receive_maximum.min(in_flight);
 
@@ -186,24 +194,23 @@ async fn establish<S: AsyncRead + AsyncWrite + Unpin>(
         %peer, client = ?lease.client.id, version = %connect.version, clean_start = connect.clean_start,
         session_present = negotiated.connack.session_present, "connected"
     );
-    Packet::ConnAck(Box::new(negotiated.connack)).encode(connect.version, &mut transport.out);
+    put_connack(negotiated.connack, packet_size_maximum, connect.version, &mut transport.out);
     shared.metrics.packets_received.add(1); // CONNECT
     shared.metrics.packets_sent.add(1);
     connection.resume(now, &mut transport.out);
-    let (will, session_expiry) = (connect.will.as_ref().map(Will::detach), negotiated.session_expiry);
+    let will = connect.will.filter(|will| shared.check_topic(&will.topic).is_ok()).as_ref().map(Will::detach);
     let reauthentication = Reauthentication::new(method, peer);
+    let session_expiry = negotiated.session_expiry;
     Ok(Accepted { lease, connection, decoder, will, session_expiry, reauthentication })
 }
 
 /// What of a well-formed CONNECT is not served.
 fn check(shared: &Shared, connect: &Connect) -> Result<(), ReasonCode> {
     if shared.is_stopping() {
-        return Err(ReasonCode::ServerUnavailable);
+        return Err(ReasonCode::ServerUnavailable); // 0x8B is DISCONNECT's alone [MQTT-3.2.2-8]
     }
-    if let Some(will) = &connect.will
-        && !shared.may_publish(&will.topic)
-    {
-        return Err(ReasonCode::TopicNameInvalid);
+    if let Some(will) = &connect.will {
+        shared.check_will(will)?;
     }
     Ok(())
 }
@@ -226,8 +233,14 @@ fn client_id(shared: &Shared, connect: &Connect) -> Result<(Text, Option<Text>),
     if !connect.client_id.is_empty() {
         return Ok((connect.client_id.detach(), None));
     }
-    if connect.version == ProtocolVersion::V311 && !connect.clean_start {
-        return Err(ReasonCode::ClientIdentifierNotValid); // 3.1.1 [MQTT-3.1.3-8]
+    // 3.1.1 [MQTT-3.1.3-8]; MQTT 3.1 has no empty ones at all.
+    let may_be_empty = match connect.version {
+        ProtocolVersion::V31 => false,
+        ProtocolVersion::V311 => connect.clean_start,
+        ProtocolVersion::V5 => true,
+    };
+    if !may_be_empty {
+        return Err(ReasonCode::ClientIdentifierNotValid);
     }
     loop {
         let id = shared.next_assigned_id(); // [MQTT-3.1.3-6]
@@ -240,12 +253,63 @@ fn client_id(shared: &Shared, connect: &Connect) -> Result<(Text, Option<Text>),
 /// Tells a peer whose CONNECT is illegal what may be told, in the form that its speaker knows.
 fn answer_illegal_connect<S>(error: DecodeError, version: Option<ProtocolVersion>, transport: &mut Transport<S>) {
     let version = match error {
-        DecodeError::ProtocolVersion(level) if level < 5 => Some(ProtocolVersion::V311),
+        // In the form of the version that is asked for, where there is such a one.
+        DecodeError::ProtocolVersion(3 | 4) => Some(ProtocolVersion::V311),
         DecodeError::ProtocolVersion(_) => Some(ProtocolVersion::V5), // [MQTT-3.1.2-2]
+        // Whoever guesses at credentials learns nothing; and where no packet ends, none can be answered.
+        DecodeError::Credentials | DecodeError::RemainingLength => None,
         _ => version,
     };
     // A stranger that does not even speak MQTT gets no answer; 3.1.1 has no code for a malformed packet.
     if let Some(version) = version {
-        Packet::ConnAck(Box::new(ConnAck::new(false, error.reason()))).encode(version, &mut transport.out);
+        refuse(error.reason(), Some(error.to_string()), u32::MAX, version, &mut transport.out);
     }
+}
+
+/// Appends a CONNACK that refuses `[MQTT-3.2.2-6]`: with `words`, where the client takes a packet of that size, else
+/// without `[MQTT-3.2.2-19]`, else none at all `[MQTT-3.1.2-24]`.
+fn refuse(
+    reason: ReasonCode,
+    words: Option<String>,
+    packet_size_maximum: u32,
+    version: ProtocolVersion,
+    out: &mut WriteBuffer,
+) {
+    let mut connack = ConnAck::new(false, reason);
+    connack.properties.reason_string = words.and_then(|words| Text::try_from(words).ok());
+    put_connack(connack, packet_size_maximum, version, out);
+}
+
+/// Appends CONNACK: whole, or without what is for people and helpers `[MQTT-3.2.2-19]`, `[MQTT-3.2.2-20]`. What is
+/// left binds the client; where that is too large too, nothing is written, and the answer is `false`
+/// `[MQTT-3.1.2-24]`.
+fn put_connack(
+    mut connack: ConnAck,
+    packet_size_maximum: u32,
+    version: ProtocolVersion,
+    out: &mut WriteBuffer,
+) -> bool {
+    for _ in 0..2 {
+        let mut aside = WriteBuffer::new();
+        Packet::ConnAck(Box::new(connack.clone())).encode(version, &mut aside);
+        if aside.len() <= packet_size_maximum as usize {
+            out.put_payload(&aside.to_bytes());
+            return true;
+        }
+        connack.properties.reason_string = None;
+        connack.properties.user_properties.clear();
+        connack.properties.response_information = None;
+    }
+    false
+}
+
+/// Where a client may have its answers sent (MQTT 5.0 §4.10.1): levels that no other client is given.
+fn response_information(shared: &Shared, connect: &Connect, client_id: &Text) -> Option<Text> {
+    let levels = &shared.config.capabilities.response_information;
+    let is_asked_for = connect.properties.request_response_information == Some(true); // [MQTT-3.1.2-28]
+    let is_one_level = !client_id.as_bytes().iter().any(|byte| matches!(byte, b'/' | b'+' | b'#'));
+    if levels.is_empty() || !is_asked_for || !is_one_level {
+        return None;
+    }
+    Text::try_from(format!("{levels}/{client_id}")).ok()
 }

@@ -175,6 +175,14 @@ impl Outbox {
         Poll::Ready(Taken::Deliveries)
     }
 
+    /// Receiver: as [`Outbox::poll_take`], without waiting and without heed of what it is asked for.
+    pub(crate) fn take_now(&self, quota: usize, bytes: usize, into: &mut Vec<Delivery>) {
+        let mut state = self.state();
+        let before = state.queue.len();
+        state.queue.take(quota, bytes, into, &self.budget);
+        self.budget.count_messages(before, state.queue.len());
+    }
+
     /// Puts back what was taken and could not be sent, in front of the queue.
     pub(crate) fn put_back(&self, deliveries: impl DoubleEndedIterator<Item = Delivery>) {
         let mut state = self.state();

@@ -10,11 +10,12 @@ use tenbin_balancer::Rng;
 use tenbin_codec::{PublishTemplate, QoS, ReasonCode, TopicName};
 use tenbin_session::{Delivery, Publication};
 
-use super::Router;
 use super::fanout::Fanout;
 use super::matches::{MatchSet, Terms};
 use super::shared::{Choice, GroupMember, PACKET_OVERHEAD, SharedGroup};
+use super::{Receiver, Router};
 use crate::clock::Moment;
+use crate::outbox::Outbox;
 
 /// One publisher's way into the router, and what it remembers of it.
 ///
@@ -24,14 +25,26 @@ use crate::clock::Moment;
 pub(crate) struct Publisher {
     /// Of the session that publishes; 0 = the broker itself.
     number: u64,
+    /// The publisher's own queue, if it is a client.
+    own: Option<Arc<Outbox>>,
+    /// It was among the receivers since the last [`Publisher::take_reached_itself`].
+    reached_itself: bool,
     routes: RouteCache,
     rng: Rng,
 }
 
 impl Publisher {
+    /// For the connection of `receiver`.
+    pub(crate) fn of(receiver: &Receiver) -> Self {
+        Self { own: Some(Arc::clone(&receiver.outbox)), ..Self::new(receiver.number) }
+    }
+
+    /// For what is not published by a connection.
     pub(crate) fn new(number: u64) -> Self {
         Self {
             number,
+            own: None,
+            reached_itself: false,
             routes: RouteCache::default(),
             // The hasher's keys are random, and differ from call to call.
             rng: Rng::new(RandomState::new().hash_one(number)),
@@ -77,13 +90,19 @@ impl Publisher {
         pressure
     }
 
-    fn deliver(&self, matches: &MatchSet, message: &Message<'_>, fanout: &mut Fanout) -> bool {
+    /// Whether what was published since the last call came back to the publisher itself.
+    pub(crate) fn take_reached_itself(&mut self) -> bool {
+        std::mem::take(&mut self.reached_itself)
+    }
+
+    fn deliver(&mut self, matches: &MatchSet, message: &Message<'_>, fanout: &mut Fanout) -> bool {
         let mut delivered = false;
         for target in &matches.targets {
             if let Some(terms) = target.terms_for(self.number) {
+                self.reached_itself |= target.number == self.number;
                 fanout.add(&target.outbox, message.delivery(terms, None), message.now.at);
-                delivered = true;
             }
+            delivered = true; // one that No Local leaves out matches all the same
         }
         delivered
     }
@@ -120,6 +139,7 @@ impl Publisher {
         let packet_bytes = message.template.len() + PACKET_OVERHEAD;
         match SharedGroup::choose(&members, packet_bytes, message.now.nanos, &mut self.rng) {
             Choice::Member(GroupMember { outbox, terms }) => {
+                self.reached_itself |= self.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, outbox));
                 fanout.add(outbox, message.delivery(terms, Some(group.number())), message.now.at);
                 true
             }

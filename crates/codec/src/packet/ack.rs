@@ -74,7 +74,7 @@ impl AckProperties {
             match property {
                 Property::ReasonString(text) => properties.reason_string = Some(text),
                 Property::UserProperty(property) => properties.user_properties.push(property),
-                _ => return Err(reader.not_allowed()),
+                _ => return Err(reader.misplaced()),
             }
         }
         Ok(properties)
@@ -93,5 +93,8 @@ impl AckProperties {
 /// A Reason Code that `kind` may carry.
 pub(super) fn take_reason(kind: PacketType, body: &mut Reader) -> Result<ReasonCode, DecodeError> {
     let code = body.u8()?;
-    ReasonCode::from_byte(code).filter(|reason| reason.is_valid_in(kind)).ok_or(DecodeError::ReasonCode(code))
+    ReasonCode::from_byte(code).filter(|reason| reason.is_valid_in(kind)).ok_or(match kind {
+        PacketType::Disconnect => DecodeError::DisconnectReason(code),
+        _ => DecodeError::ReasonCode(code),
+    })
 }

@@ -45,7 +45,7 @@ impl Auth {
                 Property::AuthenticationData(data) => properties.authentication_data = Some(data),
                 Property::ReasonString(text) => properties.reason_string = Some(text),
                 Property::UserProperty(property) => properties.user_properties.push(property),
-                _ => return Err(reader.not_allowed()),
+                _ => return Err(reader.misplaced()),
             }
         }
         body.finish()?;

@@ -71,7 +71,7 @@ impl ConnAck {
         let code = body.u8()?;
         let reason = match version {
             ProtocolVersion::V5 => ReasonCode::from_byte(code).filter(|code| code.is_valid_in(PacketType::ConnAck)),
-            ProtocolVersion::V311 => ReasonCode::from_v311_connect_return_code(code),
+            ProtocolVersion::V31 | ProtocolVersion::V311 => ReasonCode::from_v311_connect_return_code(code),
         }
         .ok_or(DecodeError::ReasonCode(code))?;
         let properties = if version.is_v5() { ConnAckProperties::decode(&mut body)? } else { Default::default() };
@@ -82,7 +82,7 @@ impl ConnAck {
     pub(super) fn encode(&self, version: ProtocolVersion, out: &mut WriteBuffer) {
         let code = match version {
             ProtocolVersion::V5 => self.reason.byte(),
-            ProtocolVersion::V311 => match self.reason.v311_connect_return_code() {
+            ProtocolVersion::V31 | ProtocolVersion::V311 => match self.reason.v311_connect_return_code() {
                 Some(code) => code,
                 None => return,
             },
@@ -126,7 +126,7 @@ impl ConnAckProperties {
                 Property::ServerReference(text) => properties.server_reference = Some(text),
                 Property::AuthenticationMethod(method) => properties.authentication_method = Some(method),
                 Property::AuthenticationData(data) => properties.authentication_data = Some(data),
-                _ => return Err(reader.not_allowed()),
+                _ => return Err(reader.misplaced()),
             }
         }
         Ok(properties)

@@ -11,7 +11,7 @@ use crate::{DecodeError, PacketType, PropertyId, ProtocolVersion, QoS, Text, Use
 /// CONNECT (MQTT 5.0 §3.1), the first packet of a connection.
 ///
 /// ```text
-///   "MQTT" | level | flags | Keep Alive | properties (v5) | Client Identifier
+///   "MQTT" (3.1: "MQIsdp") | level | flags | Keep Alive | properties (v5) | Client Identifier
 ///     | Will Properties (v5), Will Topic, Will Payload | User Name | Password
 ///
 ///   flags   User Name | Password | Will Retain | Will QoS (2) | Will Flag | Clean Start | reserved 0
@@ -77,6 +77,7 @@ impl Connect {
     /// The version that a CONNECT's body announces, if it is one that is served.
     pub(crate) fn peek_version(body: &[u8]) -> Option<ProtocolVersion> {
         match body {
+            [0, 6, b'M', b'Q', b'I', b's', b'd', b'p', 3, ..] => Some(ProtocolVersion::V31),
             [0, 4, b'M', b'Q', b'T', b'T', 4, ..] => Some(ProtocolVersion::V311),
             [0, 4, b'M', b'Q', b'T', b'T', 5, ..] => Some(ProtocolVersion::V5),
             _ => None,
@@ -86,15 +87,12 @@ impl Connect {
     pub(super) fn decode(mut body: Reader) -> Result<Self, DecodeError> {
         let name = body.binary()?;
         let level = body.u8()?;
-        if &name[..] != b"MQTT" {
-            // MQTT 3.1 calls itself "MQIsdp": an unsupported version rather than another protocol.
-            let is_v31 = &name[..] == b"MQIsdp";
-            return Err(if is_v31 { DecodeError::ProtocolVersion(level) } else { DecodeError::ProtocolName });
-        }
-        let version = match level {
-            4 => ProtocolVersion::V311,
-            5 => ProtocolVersion::V5,
-            level => return Err(DecodeError::ProtocolVersion(level)),
+        let version = match (&name[..], level) {
+            (b"MQIsdp", 3) => ProtocolVersion::V31,
+            (b"MQTT", 4) => ProtocolVersion::V311,
+            (b"MQTT", 5) => ProtocolVersion::V5,
+            (b"MQTT" | b"MQIsdp", level) => return Err(DecodeError::ProtocolVersion(level)),
+            _ => return Err(DecodeError::ProtocolName), // [MQTT-3.1.2-1]
         };
         let flags = ConnectFlags::decode(body.u8()?, version)?;
         let keep_alive = body.u16()?;
@@ -106,8 +104,9 @@ impl Connect {
             Some((qos, retain)) => Some(Will::decode(qos, retain, &mut body, version)?),
             None => None,
         };
-        let user_name = if flags.user_name { Some(body.text()?) } else { None };
-        let password = if flags.password { Some(body.binary()?) } else { None };
+        let user_name = if flags.user_name { Some(user_name(&mut body)?) } else { None };
+        let password =
+            if flags.password { body.binary().map(Some).map_err(|_| DecodeError::Credentials)? } else { None };
         body.finish()?;
         Ok(Self {
             version,
@@ -123,7 +122,7 @@ impl Connect {
 
     pub(super) fn encode(&self, out: &mut WriteBuffer) {
         put_packet(out, PacketType::Connect, |body| {
-            put_binary(body, b"MQTT");
+            put_binary(body, self.version.name());
             body.put_u8(self.version.level());
             body.put_u8(self.flags());
             body.put_u16(self.keep_alive);
@@ -150,6 +149,13 @@ impl Connect {
         }
         flags | u8::from(self.password.is_some()) << 6 | u8::from(self.user_name.is_some()) << 7
     }
+}
+
+/// A user name: well-formed `[MQTT-3.1.3-12]`, and without control characters, which a receiver may refuse
+/// (MQTT 5.0 §1.5.4) and which have no place in logs and rules.
+fn user_name(body: &mut Reader) -> Result<Text, DecodeError> {
+    let text = body.text().map_err(|_| DecodeError::Credentials)?;
+    if text.as_str().chars().any(char::is_control) { Err(DecodeError::Credentials) } else { Ok(text) }
 }
 
 struct ConnectFlags {
@@ -196,7 +202,7 @@ impl ConnectProperties {
                 Property::UserProperty(property) => properties.user_properties.push(property),
                 Property::AuthenticationMethod(method) => properties.authentication_method = Some(method),
                 Property::AuthenticationData(data) => properties.authentication_data = Some(data),
-                _ => return Err(reader.not_allowed()),
+                _ => return Err(reader.misplaced()),
             }
         }
         if properties.authentication_data.is_some() && properties.authentication_method.is_none() {

@@ -50,7 +50,7 @@ impl Disconnect {
                     Property::ReasonString(text) => properties.reason_string = Some(text),
                     Property::UserProperty(property) => properties.user_properties.push(property),
                     Property::ServerReference(text) => properties.server_reference = Some(text),
-                    _ => return Err(reader.not_allowed()),
+                    _ => return Err(reader.misplaced()),
                 }
             }
         }

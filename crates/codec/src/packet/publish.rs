@@ -84,7 +84,7 @@ impl Publish {
                     Property::SubscriptionIdentifier(id) => subscription_identifiers.push(id),
                     property => {
                         if !properties.get_or_insert_default().take(property)? {
-                            return Err(reader.not_allowed());
+                            return Err(reader.misplaced());
                         }
                     }
                 }

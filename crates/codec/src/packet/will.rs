@@ -40,7 +40,7 @@ impl Will {
                     Property::WillDelayInterval(seconds) => delay_interval = Some(seconds),
                     property => {
                         if !properties.take(property)? {
-                            return Err(reader.not_allowed());
+                            return Err(reader.misplaced());
                         }
                     }
                 }

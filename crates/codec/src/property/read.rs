@@ -95,9 +95,14 @@ impl PropertyReader {
         self.value(id).map(Some)
     }
 
-    /// The error for the property that [`PropertyReader::next`] just gave: it has no place in this packet.
+    /// As [`PropertyReader::misplaced`], where it is told as malformed: docs/decisions/0010.
     pub(crate) fn not_allowed(&self) -> DecodeError {
         DecodeError::PropertyNotAllowed(self.last.map_or(0, |id| u32::from(id.value())))
+    }
+
+    /// The error for the property that [`PropertyReader::next`] just gave: it has no place in this packet.
+    pub(crate) fn misplaced(&self) -> DecodeError {
+        self.last.map_or(DecodeError::PropertyNotAllowed(0), DecodeError::PropertyMisplaced)
     }
 
     fn value(&mut self, id: PropertyId) -> Result<Property, DecodeError> {

@@ -62,7 +62,7 @@ pub(crate) fn packet(sender: Sender, version: ProtocolVersion) -> BoxedStrategy<
 
 fn connect(version: ProtocolVersion) -> impl Strategy<Value = Connect> {
     let is_v5 = version.is_v5();
-    let logins = (option::of(text()), option::of(binary()));
+    let logins = (option::of(user_name()), option::of(binary()));
     (any::<bool>(), any::<u16>(), text(), option::of(will(is_v5)), logins, connect_properties()).prop_map(
         move |(clean_start, keep_alive, client_id, will, (user_name, password), properties)| Connect {
             version,
@@ -120,7 +120,7 @@ fn will(is_v5: bool) -> impl Strategy<Value = Will> {
 fn connack(version: ProtocolVersion) -> impl Strategy<Value = ConnAck> {
     let reason = match version {
         ProtocolVersion::V5 => reason(PacketType::ConnAck).boxed(),
-        ProtocolVersion::V311 => {
+        ProtocolVersion::V31 | ProtocolVersion::V311 => {
             (0u8..=5).prop_map(|code| ReasonCode::from_v311_connect_return_code(code).unwrap()).boxed()
         }
     };
@@ -357,6 +357,11 @@ fn topic_filter() -> impl Strategy<Value = TopicFilter> {
         let filter = share_name.map_or(filter.clone(), |name| format!("$share/{name}/{filter}"));
         TopicFilter::try_from(filter.as_str()).unwrap()
     })
+}
+
+/// Without control characters, which are refused there.
+fn user_name() -> impl Strategy<Value = Text> {
+    characters(0..12).prop_map(|text| Text::try_from(text.replace(char::is_control, "")).unwrap())
 }
 
 fn text() -> impl Strategy<Value = Text> {

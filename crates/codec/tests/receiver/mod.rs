@@ -18,7 +18,10 @@ pub(crate) fn receiver_of(sender: Sender, version: ProtocolVersion) -> Decoder {
         Sender::Server => Decoder::client(version, u32::MAX),
         Sender::Client => {
             let mut decoder = Decoder::server(u32::MAX);
-            let connect = Packet::Connect(Box::new(Connect::new(version, Text::EMPTY)));
+            let mut connect = Connect::new(version, Text::EMPTY);
+            // Only then may AUTH follow. [MQTT-4.12.0-7]
+            connect.properties.authentication_method = version.is_v5().then(|| Text::from_static("method"));
+            let connect = Packet::Connect(Box::new(connect));
             let decoded = decoder.decode(&mut BytesMut::from(&encode(&connect, version)[..]));
             assert_eq!(decoded, Ok(Decoded::Packet(connect)));
             decoder

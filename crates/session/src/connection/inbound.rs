@@ -1,5 +1,7 @@
 //! What the peer publishes, and our acknowledgements.
 
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+
 use super::*;
 use crate::Publication;
 use tenbin_codec::{Publish, QoS};
@@ -12,6 +14,7 @@ impl Connection {
         let packet_type = match ack.qos {
             QoS::ExactlyOnce => {
                 if reason.is_error() && self.session.awaiting_release.remove(&ack.packet_id) {
+                    self.repeated.remove(&ack.packet_id);
                     self.close_received(); // [MQTT-4.3.3-9]
                 }
                 PacketType::PubRec
@@ -35,7 +38,14 @@ impl Connection {
         let ack = publish.packet_id.map(|packet_id| PendingAck { packet_id, qos: publish.qos });
         if let Some(ack) = ack {
             if ack.qos == QoS::ExactlyOnce && self.session.awaiting_release.contains(&ack.packet_id) {
-                self.received_open += i32::from(self.untouched.remove(&ack.packet_id));
+                if self.untouched.remove(&ack.packet_id) {
+                    self.received_open += 1;
+                } else if !publish.dup {
+                    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((topic, publish.payload));
+                    if self.repeated.insert(ack.packet_id, hash) == Some(hash) {
+                        return Err(Violation::PacketIdInUse(ack.packet_id)); // [MQTT-3.3.1-1]
+                    }
+                }
                 return Ok(Event::Duplicate(ack)); // [MQTT-4.3.3-10]
             }
             let is_kept = ack.qos == QoS::ExactlyOnce;
@@ -62,12 +72,15 @@ impl Connection {
     pub(super) fn handle_pubrel(&mut self, ack: Ack, now: Instant, out: &mut WriteBuffer) -> Result<Event, Violation> {
         let known = self.session.awaiting_release.remove(&ack.packet_id);
         self.untouched.remove(&ack.packet_id);
+        if !self.repeated.is_empty() {
+            self.repeated.remove(&ack.packet_id);
+        }
         if known || self.session.receive_maximum > 0 {
             self.close_received();
         }
-        // Unknown: the handshake was over before, or its PUBLISH never came; the peer is told and goes on.
-        let reason = if known { ReasonCode::Success } else { ReasonCode::PacketIdentifierNotFound };
-        self.write_ack(PacketType::PubComp, ack.packet_id, reason, now, out); // [MQTT-4.3.3-11]
+        // Unknown: the handshake was over before, which is no error while a peer recovers and cannot be told from
+        // one. Either way nothing is under way any more, which is what PUBCOMP says.
+        self.write_ack(PacketType::PubComp, ack.packet_id, ReasonCode::Success, now, out); // [MQTT-4.3.3-11]
         Ok(Event::Handled)
     }
 

@@ -3,11 +3,12 @@
 mod inbound;
 mod outbound;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Instant;
 
 use tenbin_codec::{
-    Ack, Disconnect, Packet, PacketId, PacketType, PingReq, ProtocolVersion, ReasonCode, Subscription, WriteBuffer,
+    Ack, Disconnect, DisconnectProperties, Packet, PacketId, PacketType, PingReq, ProtocolVersion, ReasonCode,
+    Subscribe, Subscription, Text, WriteBuffer,
 };
 
 use crate::aliases::{InboundAliases, OutboundAliases};
@@ -43,6 +44,8 @@ pub struct Connection {
     received_open: i32,
     /// QoS 2 messages of earlier connections that the peer has neither repeated nor released on this one.
     untouched: HashSet<PacketId>,
+    /// Of those that came again without DUP on this connection, a hash of what came last: see [`Violation::PacketIdInUse`].
+    repeated: HashMap<PacketId, u64>,
     /// Our QoS 1 and 2 messages, sent or sent again on this connection, that count against the peer's Receive
     /// Maximum. More than that only by PUBRELs, which wait for no quota `[MQTT-3.3.4-8]`, `[MQTT-3.3.4-10]`.
     sent_open: u32,
@@ -79,6 +82,7 @@ impl Connection {
             outbound_aliases: OutboundAliases::new(aliases(limits.peer_topic_alias_maximum)),
             received_open: 0,
             untouched: session.awaiting_release.clone(),
+            repeated: HashMap::new(),
             sent_open: 0,
             resend: None,
             dropped: VecDeque::new(),
@@ -137,6 +141,14 @@ impl Connection {
     /// Server: answers SUBSCRIBE or UNSUBSCRIBE, or client: anything that needs no state. `false`: larger than
     /// the peer's Maximum Packet Size, nothing written `[MQTT-3.1.2-24]`, `[MQTT-3.2.2-15]`.
     pub fn write(&mut self, packet: &Packet, now: Instant, out: &mut WriteBuffer) -> bool {
+        let written = self.put(packet, out);
+        if written {
+            self.timers.sent(now);
+        }
+        written
+    }
+
+    fn put(&self, packet: &Packet, out: &mut WriteBuffer) -> bool {
         let maximum = self.limits.peer_maximum_packet_size;
         if maximum == u32::MAX {
             packet.encode(self.version, out);
@@ -148,19 +160,38 @@ impl Connection {
             }
             out.put_payload(&aside.to_bytes());
         }
-        self.timers.sent(now);
         true
     }
 
     /// Appends DISCONNECT. A server writes nothing at 3.1.1, which has none in this direction. A code that
     /// DISCONNECT cannot carry is told as a Protocol Error `[MQTT-3.14.2-1]`.
     pub fn disconnect(&mut self, reason: ReasonCode, out: &mut WriteBuffer) {
+        self.disconnect_with(reason, None, out);
+    }
+
+    /// Appends DISCONNECT for what the peer did, in words too where the peer takes a packet of that size
+    /// `[MQTT-3.14.2-3]`; nothing where it would not listen.
+    pub fn disconnect_for(&mut self, violation: &Violation, out: &mut WriteBuffer) {
+        if !violation.ends_in_silence() {
+            self.disconnect_with(violation.reason(), Text::try_from(violation.to_string()).ok(), out);
+        }
+    }
+
+    fn disconnect_with(&mut self, reason: ReasonCode, words: Option<Text>, out: &mut WriteBuffer) {
         if self.role == Role::Server && !self.version.is_v5() {
             return; // 3.1.1 [MQTT-4.8.0-1]
         }
         let is_sayable = reason.is_valid_in(PacketType::Disconnect);
-        let reason = if is_sayable { reason } else { ReasonCode::ProtocolError };
-        Packet::Disconnect(Disconnect::new(reason)).encode(self.version, out);
+        let plain = Disconnect::new(if is_sayable { reason } else { ReasonCode::ProtocolError });
+        let in_words = words.map(|words| {
+            let properties = DisconnectProperties { reason_string: Some(words), ..DisconnectProperties::default() };
+            Disconnect { properties: Some(Box::new(properties)), ..plain.clone() }
+        });
+        for disconnect in in_words.into_iter().chain([plain]) {
+            if self.put(&Packet::Disconnect(disconnect), out) {
+                return;
+            }
+        }
     }
 
     /// When [`Connection::handle_timeout`] wants to be called; `None` without Keep Alive.
@@ -209,7 +240,10 @@ impl Connection {
         out: &mut WriteBuffer,
     ) -> Result<Event, Violation> {
         match packet {
-            Packet::Subscribe(subscribe) => Ok(Event::Subscribe(subscribe)),
+            Packet::Subscribe(subscribe) => {
+                self.check_subscribe(&subscribe)?;
+                Ok(Event::Subscribe(subscribe))
+            }
             Packet::Unsubscribe(unsubscribe) => Ok(Event::Unsubscribe(unsubscribe)),
             Packet::PingReq(ping) => {
                 self.write(&Packet::PingResp, now, out); // [MQTT-3.12.4-1]
@@ -218,6 +252,27 @@ impl Connection {
             Packet::Connect(_) => Err(Violation::SecondConnect), // [MQTT-3.1.0-2]
             packet => Err(Violation::Unexpected(packet.packet_type())),
         }
+    }
+
+    /// At v5 the client was told in CONNACK what is not served. 3.1.1 has no word for it: what of it is asked for
+    /// is the application's to refuse.
+    fn check_subscribe(&self, subscribe: &Subscribe) -> Result<(), Violation> {
+        let limits = &self.limits;
+        if !self.version.is_v5() {
+            return Ok(());
+        }
+        if subscribe.subscription_identifier.is_some() && !limits.subscription_identifiers_available {
+            return Err(Violation::SubscriptionIdentifiersOff);
+        }
+        for Subscription { filter, .. } in &subscribe.subscriptions {
+            if filter.is_shared() && !limits.shared_subscriptions_available {
+                return Err(Violation::SharedSubscriptionsOff);
+            }
+            if filter.has_wildcard() && !limits.wildcard_subscriptions_available {
+                return Err(Violation::WildcardSubscriptionsOff);
+            }
+        }
+        Ok(())
     }
 
     fn handle_server_packet(&mut self, packet: Packet) -> Result<Event, Violation> {
@@ -246,6 +301,9 @@ impl Connection {
             && properties.server_reference.is_some()
         {
             return Err(Violation::ServerReference);
+        }
+        if self.role == Role::Server && disconnect.reason.is_servers_word() {
+            return Err(Violation::ServersReason(disconnect.reason)); // [MQTT-3.14.2-1]
         }
         Ok(Event::Disconnect(disconnect))
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::outbound::packet_id;
-use tenbin_codec::{PublishHeader, QoS, Subscribe, TopicFilter, Unsubscribe, UserProperty, VARINT_MAX};
+use tenbin_codec::{PublishHeader, QoS, TopicFilter, Unsubscribe, UserProperty, VARINT_MAX};
 
 impl Connection {
     /// QoS 1 and 2 messages that [`Connection::send`] takes now: 0 as long as messages wait to be sent again,
@@ -109,7 +109,8 @@ impl Connection {
             Some(_) => return Err(Violation::AckMismatch(id)),
             None if ack.reason.is_error() => return Ok(Event::Handled), // over on both sides
             None => {
-                self.write_ack(PacketType::PubRel, id, ReasonCode::PacketIdentifierNotFound, now, out);
+                // Of a handshake that is over: see the answer to an unknown PUBREL. [MQTT-4.3.3-4]
+                self.write_ack(PacketType::PubRel, id, ReasonCode::Success, now, out);
                 return Ok(Event::Handled);
             }
         };

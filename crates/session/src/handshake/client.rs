@@ -62,6 +62,9 @@ pub fn complete(connect: &Connect, connack: &ConnAck, session: Session) -> Resul
         keep_alive: Duration::from_secs(u64::from(keep_alive)),
         maximum_qos: theirs.maximum_qos.unwrap_or(QoS::ExactlyOnce),
         retain_available: theirs.retain_available.unwrap_or(true),
+        wildcard_subscriptions_available: theirs.wildcard_subscription_available.unwrap_or(true),
+        subscription_identifiers_available: theirs.subscription_identifier_available.unwrap_or(true),
+        shared_subscriptions_available: theirs.shared_subscription_available.unwrap_or(true),
         problem_information: ours.request_problem_information.unwrap_or(true),
     };
     let session = if connack.session_present { session } else { Session::new() };

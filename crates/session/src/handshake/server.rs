@@ -25,6 +25,12 @@ pub struct Capabilities {
     pub maximum_qos: QoS,
     /// Whether retained messages are served.
     pub retain_available: bool,
+    /// Whether filters with wildcards are served.
+    pub wildcard_subscriptions_available: bool,
+    /// Whether Subscription Identifiers are served.
+    pub subscription_identifiers_available: bool,
+    /// Whether shared subscriptions are served.
+    pub shared_subscriptions_available: bool,
 }
 
 /// What follows for the server from a CONNECT that it accepts.
@@ -67,6 +73,9 @@ pub fn negotiate(
         receive_maximum: (capabilities.receive_maximum.get() != u16::MAX).then_some(capabilities.receive_maximum),
         maximum_qos: (capabilities.maximum_qos != QoS::ExactlyOnce).then_some(capabilities.maximum_qos), // [MQTT-3.2.2-9]
         retain_available: (!capabilities.retain_available).then_some(false),
+        wildcard_subscription_available: (!capabilities.wildcard_subscriptions_available).then_some(false),
+        subscription_identifier_available: (!capabilities.subscription_identifiers_available).then_some(false),
+        shared_subscription_available: (!capabilities.shared_subscriptions_available).then_some(false),
         maximum_packet_size: Some(capabilities.maximum_packet_size),
         assigned_client_identifier: assigned_client_id, // [MQTT-3.1.3-7]
         topic_alias_maximum: (capabilities.topic_alias_maximum > 0).then_some(capabilities.topic_alias_maximum),
@@ -83,6 +92,9 @@ pub fn negotiate(
         keep_alive,
         maximum_qos: capabilities.maximum_qos,
         retain_available: capabilities.retain_available,
+        wildcard_subscriptions_available: capabilities.wildcard_subscriptions_available,
+        subscription_identifiers_available: capabilities.subscription_identifiers_available,
+        shared_subscriptions_available: capabilities.shared_subscriptions_available,
         problem_information: asked.request_problem_information.unwrap_or(true),
     };
     let properties = if is_v5 { properties } else { ConnAckProperties::default() };
@@ -129,6 +141,9 @@ mod tests {
             session_expiry_maximum: SessionExpiry::from_seconds(100),
             maximum_qos: QoS::ExactlyOnce,
             retain_available: true,
+            wildcard_subscriptions_available: true,
+            subscription_identifiers_available: true,
+            shared_subscriptions_available: true,
         }
     }
 

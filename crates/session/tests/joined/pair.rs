@@ -407,6 +407,9 @@ fn shake_hands(
         session_expiry_maximum: SessionExpiry::Never,
         maximum_qos: QoS::ExactlyOnce,
         retain_available: true,
+        wildcard_subscriptions_available: true,
+        subscription_identifiers_available: true,
+        shared_subscriptions_available: true,
     };
     let mut server_decoder = Decoder::server(1000);
     let Packet::Connect(received) = pass(&Packet::Connect(Box::new(connect.clone())), version, &mut server_decoder)

@@ -39,7 +39,8 @@ fn a_duplicate_takes_no_second_place() {
     let mut side = Side::server(Limits { receive_maximum: 1, ..Limits::default() });
     assert_new(side.take(Packet::Publish(publish(1, QoS::ExactlyOnce))));
     for _ in 0..5 {
-        assert!(matches!(side.take(Packet::Publish(publish(1, QoS::ExactlyOnce))), Ok(Event::Duplicate(_))));
+        let again = Publish { dup: true, ..publish(1, QoS::ExactlyOnce) };
+        assert!(matches!(side.take(Packet::Publish(again)), Ok(Event::Duplicate(_))));
     }
     side.handle(pubrel(1));
     assert_new(side.take(Packet::Publish(publish(2, QoS::ExactlyOnce))));

@@ -70,16 +70,35 @@ fn mqtt_4_3_3_9_after_a_refusing_pubrec_the_id_stands_for_a_new_message() {
 }
 
 #[test]
-fn a_pubrel_of_an_unknown_id_gets_pubcomp_0x92_and_the_connection_goes_on() {
+fn mqtt_4_3_3_11_a_pubrel_of_an_unknown_id_gets_pubcomp_and_the_connection_goes_on() {
     let mut side = Side::server(Limits::default());
     side.handle(pubrel(9));
-    assert_eq!(side.answer(), Packet::PubComp(refusal(9, ReasonCode::PacketIdentifierNotFound)));
+    assert_eq!(side.answer(), pubcomp(9));
     // as one that came again
     assert_new(side.take(Packet::Publish(publish(7, QoS::ExactlyOnce))));
     side.handle(pubrel(7));
     side.handle(pubrel(7));
-    let expected = [pubcomp(7), Packet::PubComp(refusal(7, ReasonCode::PacketIdentifierNotFound))];
-    assert_eq!(side.written(), expected);
+    assert_eq!(side.written(), [pubcomp(7), pubcomp(7)]);
+}
+
+#[test]
+fn mqtt_3_3_1_1_a_qos_2_message_comes_again_once_without_dup_and_with_it_at_any_time() {
+    let mut side = Side::server(Limits::default());
+    let unmarked = || Packet::Publish(publish(7, QoS::ExactlyOnce));
+    let marked = || Packet::Publish(Publish { dup: true, ..publish(7, QoS::ExactlyOnce) });
+    assert_new(side.take(unmarked()));
+    for again in [marked(), unmarked(), marked(), marked()] {
+        assert!(matches!(side.take(again), Ok(Event::Duplicate(_))));
+    }
+    assert_violation(side.take(unmarked()), Violation::PacketIdInUse(packet_id(7)), 0x82);
+    // Another connection is another chance, and a release begins anew.
+    side = side.reconnect(Limits::default());
+    for _ in 0..2 {
+        assert!(matches!(side.take(unmarked()), Ok(Event::Duplicate(_))));
+    }
+    side.handle(pubrel(7));
+    assert_new(side.take(unmarked()));
+    assert!(matches!(side.take(unmarked()), Ok(Event::Duplicate(_))));
 }
 
 #[test]

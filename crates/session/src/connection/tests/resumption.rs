@@ -156,7 +156,8 @@ fn mqtt_3_3_4_7_a_handshake_that_is_repeated_counts() {
     assert_new(side.take(Packet::Publish(publish(1, QoS::ExactlyOnce))));
     side = side.reconnect(limits);
     for _ in 0..3 {
-        assert!(matches!(side.take(Packet::Publish(publish(1, QoS::ExactlyOnce))), Ok(Event::Duplicate(_))));
+        let again = Publish { dup: true, ..publish(1, QoS::ExactlyOnce) };
+        assert!(matches!(side.take(Packet::Publish(again)), Ok(Event::Duplicate(_))));
     }
     let more = side.take(Packet::Publish(publish(2, QoS::AtLeastOnce)));
     assert_violation(more, Violation::ReceiveMaximum(1), 0x93);
