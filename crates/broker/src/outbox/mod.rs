@@ -5,11 +5,13 @@ mod budget;
 mod queue;
 mod when_full;
 
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use rustc_hash::FxHashSet;
 use tenbin_balancer::{Availability, MemberLoad};
 use tenbin_session::Delivery;
 
@@ -79,6 +81,8 @@ struct State {
     attached: bool,
     /// The session is over: nobody will ever read.
     closed: bool,
+    /// Share groups that the client is a member of, by the number that [`Delivery::share`] names.
+    groups: FxHashSet<NonZeroU64>,
     /// The receiver's socket takes no more; it is woken by the socket.
     socket_blocked: bool,
     /// The receiver has no send quota left; it is woken by an acknowledgement.
@@ -101,7 +105,8 @@ impl Outbox {
     /// a publisher that gives some is the better one.
     ///
     /// What a share group meant for this member and it cannot take goes to `returned`, for another member: all of
-    /// it if the client is not connected, QoS 1 and 2 if the queue is full.
+    /// it if the client is not connected or has left the group since it was chosen, QoS 1 and 2 if the queue is
+    /// full.
     pub(crate) fn push(&self, deliveries: &mut Vec<Delivery>, returned: &mut Vec<Delivery>, now: Instant) -> Pressure {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -111,8 +116,8 @@ impl Outbox {
         let mut dropped_offline = 0;
         for delivery in deliveries.drain(..) {
             let acknowledged = delivery.qos.is_acknowledged();
-            if !state.attached && delivery.share.is_some() {
-                returned.push(delivery);
+            if delivery.share.is_some_and(|group| !state.attached || !state.groups.contains(&group)) {
+                returned.push(delivery); // [MQTT-3.10.4-2]
             } else if state.closed || (!state.attached && !acknowledged) {
                 dropped_offline += 1;
             } else if acknowledged
@@ -220,6 +225,16 @@ impl Outbox {
     pub(crate) fn takes(&self, packet_bytes: usize) -> bool {
         let maximum = self.packet_bytes_maximum.load(Ordering::Relaxed);
         maximum == u32::MAX || packet_bytes <= maximum as usize
+    }
+
+    /// The client becomes a member of a share group. To be called before it can be chosen.
+    pub(crate) fn join_group(&self, group: NonZeroU64) {
+        self.state().groups.insert(group);
+    }
+
+    /// The client has left a share group: whoever chose it before gets the message back. What waits already stays.
+    pub(crate) fn leave_group(&self, group: NonZeroU64) {
+        self.state().groups.remove(&group);
     }
 
     /// The connection is over. What share groups meant for this member is given back, for others. Of the rest,

@@ -113,13 +113,17 @@ fn nothing_at_qos_0_waits_for_a_client_that_is_not_there() {
     assert_eq!(outbox.budget.used(), 0);
 }
 
+/// The share group of [`shared`] messages.
+const GROUP: NonZeroU64 = NonZeroU64::MIN;
+
 fn shared(qos: QoS, mark: u32) -> Delivery {
-    Delivery { share: std::num::NonZeroU64::new(1), ..delivery(qos, mark) }
+    Delivery { share: Some(GROUP), ..delivery(qos, mark) }
 }
 
 #[test]
 fn what_a_group_meant_for_a_member_comes_back_if_it_cannot_have_it() {
     let outbox = outbox(3, WhenFull::DropOldest);
+    outbox.join_group(GROUP);
     let mut returned = Vec::new();
     let mut batch = (0..5).map(|n| shared(QoS::AtLeastOnce, n)).collect();
     outbox.push(&mut batch, &mut returned, Instant::now());
@@ -132,6 +136,22 @@ fn what_a_group_meant_for_a_member_comes_back_if_it_cannot_have_it() {
     outbox.push(&mut vec![shared(QoS::AtMostOnce, 7), shared(QoS::ExactlyOnce, 8)], &mut returned, Instant::now());
     assert_eq!(returned.iter().map(mark).collect::<Vec<_>>(), [7, 8], "not connected");
     assert_eq!(outbox.budget.used(), 0);
+}
+
+#[test]
+fn mqtt_3_10_4_2_what_a_group_meant_for_a_member_that_has_left_comes_back() {
+    let outbox = outbox(9, WhenFull::DropOldest);
+    outbox.join_group(GROUP);
+    let mut returned = Vec::new();
+    outbox.push(&mut vec![shared(QoS::ExactlyOnce, 0)], &mut returned, Instant::now());
+    outbox.leave_group(GROUP);
+    let batch = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce].map(|qos| shared(qos, 1));
+    outbox.push(&mut batch.into(), &mut returned, Instant::now());
+    assert_eq!(returned.iter().map(mark).collect::<Vec<_>>(), [1, 1, 1]);
+    outbox.push(&mut vec![delivery(QoS::AtLeastOnce, 2)], &mut Vec::new(), Instant::now());
+    outbox.join_group(GROUP);
+    outbox.push(&mut vec![shared(QoS::AtLeastOnce, 3)], &mut Vec::new(), Instant::now());
+    assert_eq!(take(&outbox, 9), [0, 2, 3]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use imbl::HashMap;
-use tenbin_balancer::{MemberId, Nanos, Policy};
+use tenbin_balancer::{Nanos, Policy};
 use tenbin_codec::{SharedFilter, Text, TopicFilter, TopicName};
 
 use super::Receiver;
@@ -108,17 +108,15 @@ impl FilterIndex {
 
     /// Adds a member to the group of a share name and a filter, which the first member founds.
     pub(super) fn join(&self, shared: &SharedFilter, receiver: &Receiver, member: GroupMember, now: Nanos) {
-        let id = MemberId(receiver.number);
-        let load = Arc::clone(&receiver.load);
         self.change(&shared.filter, |entry| {
             let known = entry.groups.iter().find(|group| group.share_name == shared.share_name);
             match known {
-                Some(group) => group.members.join(id, load, member, now),
+                Some(group) => group.join(receiver, member, now),
                 None => {
                     let number = NonZeroU64::MIN.saturating_add(self.next_group.fetch_add(1, Ordering::Relaxed));
                     let queues = Arc::clone(&self.queues);
                     let group = Arc::new(SharedGroup::new(shared.share_name.detach(), self.policy, number, queues));
-                    group.members.join(id, load, member, now);
+                    group.join(receiver, member, now);
                     self.groups.insert(number, Arc::clone(&group));
                     entry.groups.push(group);
                 }
@@ -130,10 +128,10 @@ impl FilterIndex {
     pub(super) fn leave(&self, shared: &SharedFilter, number: u64) {
         self.change(&shared.filter, |entry| {
             if let Some(position) = entry.groups.iter().position(|group| group.share_name == shared.share_name) {
-                let members = &entry.groups[position].members;
-                members.leave(MemberId(number));
-                if members.is_empty() {
-                    self.groups.remove(&entry.groups[position].number());
+                let group = &entry.groups[position];
+                group.leave(number);
+                if group.members.is_empty() {
+                    self.groups.remove(&group.number());
                     entry.groups.remove(position);
                 }
             }

@@ -1,10 +1,11 @@
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tenbin_balancer::{Availability, Group, Member, Members, Nanos, Policy, Rng};
+use tenbin_balancer::{Availability, Group, Member, MemberId, Members, Nanos, Policy, Rng};
 use tenbin_codec::{QoS, ShareName};
 use tenbin_session::Delivery;
 
+use super::Receiver;
 use super::matches::Terms;
 use crate::clock::Moment;
 use crate::metrics::Metrics;
@@ -58,6 +59,21 @@ impl SharedGroup {
         self.number
     }
 
+    /// Adds a member, or replaces what is known of it.
+    pub(super) fn join(&self, receiver: &Receiver, member: GroupMember, now: Nanos) {
+        member.outbox.join_group(self.number); // first: whom the members show may be chosen
+        self.members.join(MemberId(receiver.number), Arc::clone(&receiver.load), member, now);
+    }
+
+    /// Takes a member out. A publisher that has chosen it already gets its message back from the member's queue.
+    pub(super) fn leave(&self, number: u64) {
+        let members = self.members.members();
+        if let Some(member) = members.iter().find(|member| member.id() == MemberId(number)) {
+            self.members.leave(member.id());
+            member.value().outbox.leave_group(self.number);
+        }
+    }
+
     /// Chooses a member for a packet of about so many bytes.
     pub(super) fn choose<'a>(
         members: &'a Members<'_, GroupMember>,
@@ -109,10 +125,10 @@ impl SharedGroup {
     /// Gives one message, taken back from a member or from the queue, to a connected member. `Err` where there is
     /// none. When all queues are full it is dropped and counted.
     pub(super) fn place(&self, mut delivery: Delivery, now: Moment, rng: &mut Rng) -> Result<(), Delivery> {
-        let members = self.members.members();
         let mut returned = Vec::new();
         // One that has just left or filled up is not chosen again while another is there.
-        for _ in 0..=members.len() {
+        for _ in 0..=self.members.len() {
+            let members = self.members.members();
             let packet_bytes = delivery.template.len() + PACKET_OVERHEAD;
             let GroupMember { outbox, terms } = match Self::choose(&members, packet_bytes, now.nanos, rng) {
                 Choice::Member(member) => member,

@@ -1,14 +1,11 @@
-//! Clients that others wrote: Mosquitto's command line tools and Paho for Python.
-//!
-//! Where they are not installed, these tests say so and pass; in continuous integration (`CI` is set) they fail.
-
-mod support;
+//! Mosquitto's command line tools.
 
 use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{BrokerProcess, Lines, PATIENCE, RawClient};
+use super::support::{BrokerProcess, Lines, PATIENCE, RawClient};
+use super::{Killed, is_installed, wait};
 use tenbin_codec::{QoS, ReasonCode};
 
 #[test]
@@ -92,26 +89,6 @@ fn mosquitto_shares_a_subscription() {
     }
 }
 
-#[test]
-fn paho_for_python_passes_its_script() {
-    let probe = "import paho.mqtt, sys; sys.exit(int(paho.mqtt.__version__.split('.')[0]) < 2)";
-    if !is_installed("Paho for Python, version 2", Command::new("python3").args(["-c", probe])) {
-        return;
-    }
-    let broker = BrokerProcess::start(&["--policy", "round_robin"]);
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/real_clients/paho_client.py");
-    let (ip, port) = (broker.address().ip().to_string(), broker.address().port().to_string());
-    let mut command = Command::new("python3");
-    command.args(["-B", script, &ip, &port]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut client = Killed(command.spawn().expect("installed"));
-    let said = Lines::collect(client.0.stdout.take().expect("piped"));
-    let complaints = Lines::collect(client.0.stderr.take().expect("piped"));
-    let status = wait(&mut client.0);
-    let said = said.to_end(PATIENCE);
-    assert!(status, "{}\n{}\n{:?}", said.join("\n"), complaints.to_end(PATIENCE).join("\n"), broker.log().all());
-    assert_eq!(said.len(), 12, "{said:?}");
-}
-
 /// `mosquitto_sub`, subscribed.
 struct Subscriber {
     child: Child,
@@ -154,16 +131,6 @@ impl Drop for Subscriber {
     }
 }
 
-/// A child that does not outlive its test.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn publish(broker: &BrokerProcess, version: &str, arguments: &[&str]) {
     let mut child = Killed(tool("mosquitto_pub", broker, version, arguments).spawn().expect("installed"));
     assert!(wait(&mut child.0), "mosquitto_pub failed");
@@ -176,40 +143,12 @@ fn tool(name: &str, broker: &BrokerProcess, version: &str, arguments: &[&str]) -
     command
 }
 
-/// Waits for the end of a child: whether it ended well.
-fn wait(child: &mut Child) -> bool {
-    let until = Instant::now() + 2 * PATIENCE;
-    while Instant::now() < until {
-        if let Some(status) = child.try_wait().expect("our own child") {
-            return status.success();
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    false
-}
-
 fn mosquitto_is_installed() -> bool {
-    ["mosquitto_pub", "mosquitto_sub"].into_iter().all(|name| is_installed(name, Command::new(name).arg("--help")))
+    ["mosquitto_pub", "mosquitto_sub"].into_iter().all(|name| is_installed(name, Command::new(name).arg("--help"), ANY))
 }
 
-/// Whether `probe` can be run; says so if not.
-///
-/// # Panics
-/// In continuous integration, where nothing may be skipped.
-fn is_installed(what: &str, probe: &mut Command) -> bool {
-    let quiet = probe.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let installed = match quiet.status() {
-        // Mosquitto's tools end their help with status 1.
-        Ok(status) => status.success() || what.starts_with("mosquitto"),
-        Err(_) => false,
-    };
-    if !installed {
-        assert!(std::env::var_os("CI").is_none(), "{what} is not installed");
-        // Past the test harness, which would keep it to itself.
-        let _ = writeln!(std::io::stderr(), "skipped: {what} is not installed");
-    }
-    installed
-}
+/// The tools end their help with status 1.
+const ANY: &[i32] = &[0, 1];
 
 /// The two versions as Mosquitto's tools call them.
 const MOSQUITTO_VERSIONS: [&str; 2] = ["5", "mqttv311"];

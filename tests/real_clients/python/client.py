@@ -1,4 +1,4 @@
-"""Exercises a broker with Eclipse Paho's Python client, version 2: paho_client.py HOST PORT.
+"""Exercises a broker with Eclipse Paho's Python client, version 2: client.py HOST PORT.
 
 Prints a line for each step and ends with status 0, or says what went wrong and ends with another one.
 """

@@ -1,0 +1,5 @@
+module tenbin/real_client
+
+go 1.24.0
+
+require github.com/eclipse/paho.golang v0.23.0

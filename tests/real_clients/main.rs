@@ -1,0 +1,58 @@
+//! Clients that others wrote: Mosquitto's command line tools, Paho for Python and Go, mqtt.js, HiveMQ's for Java.
+//!
+//! Where they are not installed, these tests say so and pass; in continuous integration (`CI` is set) they fail.
+//! `.ci/real_clients` fetches and builds what the programs in this directory need, below `target/real_clients`.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod mosquitto;
+mod programs;
+
+use std::io::Write as _;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::PATIENCE;
+
+/// A child that does not outlive its test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits for the end of a child: whether it ended well.
+fn wait(child: &mut Child) -> bool {
+    let until = Instant::now() + 2 * PATIENCE;
+    while Instant::now() < until {
+        if let Some(status) = child.try_wait().expect("our own child") {
+            return status.success();
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    false
+}
+
+/// Whether `probe` can be run and ends with one of these statuses; says so if not.
+///
+/// # Panics
+/// In continuous integration, where nothing may be skipped.
+fn is_installed(what: &str, probe: &mut Command, statuses: &[i32]) -> bool {
+    let quiet = probe.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let status = quiet.status().ok().and_then(|status| status.code());
+    let installed = status.is_some_and(|status| statuses.contains(&status));
+    if !installed {
+        skip(what);
+    }
+    installed
+}
+
+fn skip(what: &str) {
+    assert!(std::env::var_os("CI").is_none(), "{what} is not installed");
+    // Past the test harness, which would keep it to itself.
+    let _ = writeln!(std::io::stderr(), "skipped: {what} is not installed");
+}

@@ -1,0 +1,77 @@
+//! The programs in this directory: each takes HOST and PORT, prints a line for each step that went well, and ends
+//! with a status other than 0 and one line of complaint where one did not.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::support::{BrokerProcess, Lines, PATIENCE};
+use super::{Killed, is_installed, skip, wait};
+
+#[test]
+fn paho_for_python_passes_its_script() {
+    let probe = "import paho.mqtt, sys; sys.exit(int(paho.mqtt.__version__.split('.')[0]) < 2)";
+    if is_installed("Paho for Python, version 2", Command::new("python3").args(["-c", probe]), &[0]) {
+        run(Command::new("python3").args(["-B", &source("python/client.py")]), BOTH_VERSIONS);
+    }
+}
+
+#[test]
+fn mqtt_js_passes_its_script() {
+    let modules = built("node/node_modules");
+    if is_installed("Node.js", Command::new("node").arg("--version"), &[0]) && is_built("mqtt.js", &modules) {
+        run(Command::new("node").arg(source("node/client.js")).env("NODE_PATH", modules), BOTH_VERSIONS);
+    }
+}
+
+#[test]
+fn hivemq_for_java_passes_its_program() {
+    let classes = built("java/classes");
+    if is_installed("Java", Command::new("java").arg("-version"), &[0]) && is_built("HiveMQ's client", &classes) {
+        let libraries = built("java/lib").join("*");
+        let class_path = std::env::join_paths([libraries, classes]).expect("paths without a colon");
+        run(Command::new("java").arg("-cp").arg(class_path).arg("RealClient"), ONE_VERSION);
+    }
+}
+
+#[test]
+fn paho_for_go_passes_its_program() {
+    let program = built("go/client");
+    if is_built("Paho for Go", &program) {
+        run(&mut Command::new(program), ONE_VERSION);
+    }
+}
+
+/// Runs a program against a broker of its own.
+fn run(command: &mut Command, steps: usize) {
+    let broker = BrokerProcess::start(&["--policy", "round_robin"]);
+    command.args([broker.address().ip().to_string(), broker.address().port().to_string()]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut client = Killed(command.spawn().expect("installed"));
+    let said = Lines::collect(client.0.stdout.take().expect("piped"));
+    let complaints = Lines::collect(client.0.stderr.take().expect("piped"));
+    let status = wait(&mut client.0);
+    drop(client);
+    let said = said.to_end(PATIENCE);
+    assert!(status, "{}\n{}\n{:?}", said.join("\n"), complaints.to_end(PATIENCE).join("\n"), broker.log().all());
+    assert_eq!(said.len(), steps, "{said:?}");
+}
+
+fn source(path: &str) -> String {
+    format!("{}/tests/real_clients/{path}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn built(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/real_clients").join(path)
+}
+
+fn is_built(what: &str, path: &Path) -> bool {
+    let is_built = path.exists();
+    if !is_built {
+        skip(&format!("{what} (.ci/real_clients)"));
+    }
+    is_built
+}
+
+/// Steps of a program that takes all of them at 5.0 and at 3.1.1, and of one that knows 5.0 only.
+const BOTH_VERSIONS: usize = 12;
+const ONE_VERSION: usize = 6;
