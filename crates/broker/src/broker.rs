@@ -13,6 +13,7 @@ use crate::metrics::MetricsSnapshot;
 use crate::net;
 use crate::outbox::Control;
 use crate::shared::Shared;
+use crate::sys_topics;
 
 /// A running broker. Dropping it stops listening at once; [`Broker::shutdown`] also says goodbye to the clients.
 #[derive(Debug)]
@@ -59,6 +60,9 @@ impl BrokerBuilder {
         let shared = Arc::new(Shared::new(self.config));
         let mut tasks = JoinSet::new();
         tasks.spawn(ExpiryQueue::run(Arc::clone(&shared)));
+        if let Some(interval) = shared.config.sys_interval() {
+            tasks.spawn(sys_topics::run(Arc::clone(&shared), interval));
+        }
         for listener in listeners {
             tasks.spawn(net::run(Arc::clone(&shared), listener));
         }

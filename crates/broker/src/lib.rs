@@ -16,6 +16,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod admission;
 mod broker;
 mod clock;
 pub mod config;
@@ -27,6 +28,8 @@ mod outbox;
 mod registry;
 mod router;
 mod shared;
+mod sys_topics;
+mod token_bucket;
 
 pub use broker::{Broker, BrokerBuilder, StartError};
 pub use config::{Config, ConfigError};

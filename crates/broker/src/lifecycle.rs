@@ -26,6 +26,7 @@ pub(crate) struct ConnectionEnd {
 pub(crate) fn begin(shared: &Shared, lease: &mut Lease, clean_start: bool, now: Instant) -> bool {
     // The expiry queue may be late: what is due by the clock has happened. [MQTT-4.1.0-2]
     let expired = lease.state.expires_at.is_some_and(|at| at <= now);
+    shared.metrics.clients_expired.add(u64::from(expired));
     let session_ends = lease.state.established && (clean_start || expired);
     let session_present = lease.state.established && !session_ends;
     if session_ends {
@@ -40,11 +41,14 @@ pub(crate) fn begin(shared: &Shared, lease: &mut Lease, clean_start: bool, now: 
     lease.state.established = true;
     lease.state.expires_at = None;
     lease.client.load.connected(shared.clock.nanos(now));
+    shared.metrics.client_connected();
     session_present
 }
 
 /// A connection ended: the session waits for the next one or ends with it.
 pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: Instant) {
+    shared.metrics.clients_connected.subtract(1);
+    lease.state.retained_pages.connection_ended();
     let mut session = end.session;
     // What share groups gave to this member goes to others: what it has not acknowledged, then what it has not
     // been sent. QoS 2 stays with whom it was sent to. [MQTT-4.8.2-4]
@@ -84,6 +88,7 @@ pub(crate) fn expire(shared: &Shared, mut lease: Lease, now: Instant) {
     }
     if expired {
         tracing::debug!(client = ?lease.client.id, "session expired"); // [MQTT-4.1.0-2]
+        shared.metrics.clients_expired.add(1);
         finish(shared, lease);
     } else {
         schedule(shared, &mut lease, now);
@@ -106,10 +111,13 @@ fn finish(shared: &Shared, mut lease: Lease) {
 
 /// Forgets subscriptions, messages under way and waiting ones.
 fn wipe(shared: &Shared, lease: &mut Lease) {
-    for (filter, _) in std::mem::take(&mut lease.state.subscriptions) {
+    let subscriptions = std::mem::take(&mut lease.state.subscriptions);
+    shared.metrics.subscriptions.subtract(subscriptions.len() as u64);
+    for (filter, _) in subscriptions {
         shared.router.unsubscribe(&filter, lease.client.number);
     }
     lease.state.session = Session::new();
+    lease.state.retained_pages.clear();
     lease.client.outbox.clear();
 }
 

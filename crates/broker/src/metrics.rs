@@ -8,12 +8,23 @@ pub(crate) struct Metrics {
     pub(crate) connections_closed: Counter,
     pub(crate) connections_refused: Counter,
     pub(crate) violations: Counter,
+    pub(crate) connects_rate_limited: Counter,
+    pub(crate) connects_accepted: Counter,
+    pub(crate) clients_connected: Gauge,
+    pub(crate) clients_maximum: Counter,
+    pub(crate) clients_expired: Counter,
+    pub(crate) subscriptions: Gauge,
+    pub(crate) packets_received: Counter,
+    pub(crate) packets_sent: Counter,
+    pub(crate) bytes_received: Counter,
+    pub(crate) bytes_sent: Counter,
     pub(crate) messages_received: Counter,
     pub(crate) messages_sent: Counter,
     pub(crate) dropped_queue_full: Counter,
     pub(crate) dropped_offline: Counter,
     pub(crate) dropped_expired: Counter,
     pub(crate) dropped_too_large: Counter,
+    pub(crate) publishers_paused: Counter,
     pub(crate) load_reports: Counter,
     pub(crate) load_reports_rejected: Counter,
 }
@@ -29,6 +40,26 @@ pub struct MetricsSnapshot {
     pub connections_refused: u64,
     /// Connections ended because the peer broke a rule.
     pub violations: u64,
+    /// CONNECTs refused because too many came in a second.
+    pub connects_rate_limited: u64,
+    /// CONNECTs accepted.
+    pub connects_accepted: u64,
+    /// Clients that are connected now.
+    pub clients_connected: u64,
+    /// Clients that were connected at a time, at most.
+    pub clients_maximum: u64,
+    /// Sessions that ended because nobody came back in time.
+    pub clients_expired: u64,
+    /// Subscriptions of all sessions now.
+    pub subscriptions: u64,
+    /// Control packets received from clients, from an accepted CONNECT on.
+    pub packets_received: u64,
+    /// Control packets sent to clients, from an accepting CONNACK on, but for DISCONNECT.
+    pub packets_sent: u64,
+    /// Bytes read from clients whose CONNECT was accepted.
+    pub bytes_received: u64,
+    /// Bytes written to clients whose CONNECT was accepted, but for the last words.
+    pub bytes_sent: u64,
     /// PUBLISH packets received.
     pub messages_received: u64,
     /// PUBLISH packets sent, resends not counted.
@@ -41,6 +72,8 @@ pub struct MetricsSnapshot {
     pub dropped_expired: u64,
     /// Messages dropped because their receiver takes no packets so large.
     pub dropped_too_large: u64,
+    /// Times that a client was not read from because it published too fast.
+    pub publishers_paused: u64,
     /// Load reports taken over.
     pub load_reports: u64,
     /// Load reports that did not parse.
@@ -55,15 +88,39 @@ impl Metrics {
             connections_closed: self.connections_closed.get(),
             connections_refused: self.connections_refused.get(),
             violations: self.violations.get(),
+            connects_rate_limited: self.connects_rate_limited.get(),
+            connects_accepted: self.connects_accepted.get(),
+            clients_connected: self.clients_connected.get(),
+            clients_maximum: self.clients_maximum.get(),
+            clients_expired: self.clients_expired.get(),
+            subscriptions: self.subscriptions.get(),
+            packets_received: self.packets_received.get(),
+            packets_sent: self.packets_sent.get(),
+            bytes_received: self.bytes_received.get(),
+            bytes_sent: self.bytes_sent.get(),
             messages_received: self.messages_received.get(),
             messages_sent: self.messages_sent.get(),
             dropped_queue_full: self.dropped_queue_full.get(),
             dropped_offline: self.dropped_offline.get(),
             dropped_expired: self.dropped_expired.get(),
             dropped_too_large: self.dropped_too_large.get(),
+            publishers_paused: self.publishers_paused.get(),
             load_reports: self.load_reports.get(),
             load_reports_rejected: self.load_reports_rejected.get(),
         }
+    }
+
+    pub(crate) fn client_connected(&self) {
+        self.connects_accepted.add(1);
+        let connected = self.clients_connected.add(1);
+        self.clients_maximum.raise_to(connected);
+    }
+}
+
+impl MetricsSnapshot {
+    /// Messages that were dropped, for whatever reason.
+    pub fn dropped(&self) -> u64 {
+        self.dropped_queue_full + self.dropped_offline + self.dropped_expired + self.dropped_too_large
     }
 }
 
@@ -74,6 +131,31 @@ impl Counter {
     pub(crate) fn add(&self, count: u64) {
         if count > 0 {
             self.0.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn raise_to(&self, value: u64) {
+        self.0.fetch_max(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How many of something there are now. Whoever adds subtracts later, so that it does not fall below zero.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge(AtomicU64);
+
+impl Gauge {
+    /// What it is then.
+    pub(crate) fn add(&self, count: u64) -> u64 {
+        self.0.fetch_add(count, Ordering::Relaxed) + count
+    }
+
+    pub(crate) fn subtract(&self, count: u64) {
+        if count > 0 {
+            self.0.fetch_sub(count, Ordering::Relaxed);
         }
     }
 

@@ -8,6 +8,7 @@ use tenbin_session::handshake::Capabilities;
 use tokio::sync::watch;
 
 use crate::Config;
+use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::expiry::ExpiryQueue;
 use crate::metrics::Metrics;
@@ -30,6 +31,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) expiry: ExpiryQueue,
     pub(crate) budget: Arc<Budget>,
+    pub(crate) admission: Admission,
     /// Connections that are open now.
     pub(crate) connections: AtomicUsize,
     /// Becomes true once, before every connection is told.
@@ -55,6 +57,7 @@ impl Shared {
             registry: ClientRegistry::default(),
             clock,
             expiry: ExpiryQueue::default(),
+            admission: Admission::new(config.admission(), Instant::now()),
             budget,
             connections: AtomicUsize::new(0),
             stopping: watch::Sender::new(false),
@@ -76,11 +79,14 @@ impl Shared {
 
 impl Shared {
     /// Whether clients may publish to `topic` at all: `$SYS` and the like are the broker's own (MQTT 5.0 §4.7.2),
-    /// and the number of levels is bounded.
+    /// and length and number of levels are bounded.
     pub(crate) fn may_publish(&self, topic: &TopicName) -> bool {
-        let levels = topic.as_bytes().iter().filter(|&&byte| byte == b'/').count() + 1;
-        levels <= self.config.topic_levels_maximum()
-            && !RESERVED.iter().any(|reserved| topic.as_bytes().starts_with(reserved))
+        let topic = topic.as_bytes();
+        let levels = topic.iter().filter(|&&byte| byte == b'/').count() + 1;
+        let is_reserved = || RESERVED.contains(&topic.split(|&byte| byte == b'/').next().unwrap_or_default());
+        topic.len() <= self.config.topic_bytes_maximum()
+            && levels <= self.config.topic_levels_maximum()
+            && (topic.first() != Some(&b'$') || !is_reserved())
     }
 
     /// Whether the broker is stopping.
@@ -112,4 +118,4 @@ fn queue_limits(config: &Config) -> OutboxLimits {
 }
 
 /// First levels of topics that are not the clients'.
-const RESERVED: [&[u8]; 2] = [b"$SYS/", b"$share/"];
+const RESERVED: [&[u8]; 2] = [b"$SYS", b"$share"];

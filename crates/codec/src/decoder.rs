@@ -1,6 +1,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::frame::FixedHeader;
+use crate::reader::Reader;
 use crate::{Connect, DecodeError, Packet, PacketType, ProtocolVersion};
 
 /// Cuts packets out of a stream of bytes.
@@ -27,6 +28,7 @@ pub struct Decoder {
     role: Role,
     version: Option<ProtocolVersion>,
     maximum_packet_size: u32,
+    user_properties_maximum: u32,
 }
 
 /// What a decoder found at the start of its input.
@@ -50,12 +52,12 @@ impl Decoder {
     /// For a server: CONNECT comes first and tells the version. `maximum_packet_size` is the largest packet
     /// that is taken, header included, in bytes.
     pub fn server(maximum_packet_size: u32) -> Self {
-        Self { role: Role::Server, version: None, maximum_packet_size }
+        Self { role: Role::Server, version: None, maximum_packet_size, user_properties_maximum: u32::MAX }
     }
 
     /// For a client, which has said its version in CONNECT.
     pub fn client(version: ProtocolVersion, maximum_packet_size: u32) -> Self {
-        Self { role: Role::Client, version: Some(version), maximum_packet_size }
+        Self { role: Role::Client, version: Some(version), maximum_packet_size, user_properties_maximum: u32::MAX }
     }
 
     /// The version, once it is known: from CONNECT, however illegal the rest of it is.
@@ -66,6 +68,12 @@ impl Decoder {
     /// Changes the limit, as after CONNECT: until then a server takes little from a stranger.
     pub fn set_maximum_packet_size(&mut self, bytes: u32) {
         self.maximum_packet_size = bytes;
+    }
+
+    /// Bounds the User Properties of one packet, and of one Will; without a bound a packet of short ones takes
+    /// twelve times its size in memory.
+    pub fn set_user_properties_maximum(&mut self, count: u32) {
+        self.user_properties_maximum = count;
     }
 
     /// Takes the next packet off the front of `input`. Its strings and payload are slices of the input's
@@ -91,6 +99,7 @@ impl Decoder {
             // Known even if the rest is malformed: the answer has to be in this version.
             self.version = Connect::peek_version(&body);
         }
+        let body = Reader::new(body, self.user_properties_maximum);
         Packet::decode(header, body, self.version.unwrap_or(ProtocolVersion::V5)).map(Decoded::Packet)
     }
 

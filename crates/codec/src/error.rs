@@ -53,6 +53,8 @@ pub enum DecodeError {
     PropertyTwice(PropertyId),
     /// A value that the property does not have.
     PropertyValue(PropertyId),
+    /// More User Properties than the receiver takes.
+    TooManyUserProperties,
     /// Authentication Data without Authentication Method.
     AuthenticationDataAlone,
     /// CONNECT's protocol name is not "MQTT".
@@ -86,6 +88,7 @@ impl DecodeError {
     pub fn reason(self) -> ReasonCode {
         match self {
             Self::PacketTooLarge { .. } => ReasonCode::PacketTooLarge,
+            Self::TooManyUserProperties => ReasonCode::QuotaExceeded,
             Self::ProtocolName | Self::ProtocolVersion(_) => ReasonCode::UnsupportedProtocolVersion,
             Self::ConnectExpected(_)
             | Self::WrongDirection(_)
@@ -121,6 +124,7 @@ impl DecodeError {
             Self::TopicFilter => "MQTT-4.7.1-1",
             Self::SharedFilter => "MQTT-4.8.2-1",
             Self::PropertyNotAllowed(_) | Self::PropertyTwice(_) | Self::PropertyValue(_) => "MQTT 5.0 §2.2.2.2",
+            Self::TooManyUserProperties => "MQTT 5.0 §4.13",
             Self::AuthenticationDataAlone => "MQTT 5.0 §3.1.2.11.10",
             Self::ProtocolName => "MQTT-3.1.2-1",
             Self::ProtocolVersion(_) => "MQTT-3.1.2-2",
@@ -161,6 +165,7 @@ impl fmt::Display for DecodeError {
             Self::PropertyNotAllowed(id) => write!(f, "property 0x{id:02X} has no place here")?,
             Self::PropertyTwice(id) => write!(f, "{id} stands twice")?,
             Self::PropertyValue(id) => write!(f, "illegal value of {id}")?,
+            Self::TooManyUserProperties => write!(f, "more user properties than are taken")?,
             Self::AuthenticationDataAlone => write!(f, "authentication data without authentication method")?,
             Self::ProtocolName => write!(f, "protocol name is not MQTT")?,
             Self::ProtocolVersion(level) => write!(f, "protocol version {level} is not served")?,

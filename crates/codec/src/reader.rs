@@ -7,15 +7,26 @@ use crate::{DecodeError, PacketId, Text};
 #[derive(Debug)]
 pub(crate) struct Reader {
     bytes: Bytes,
+    user_properties_maximum: u32,
 }
 
 impl Reader {
-    pub(crate) fn new(bytes: Bytes) -> Self {
-        Self { bytes }
+    pub(crate) fn new(bytes: Bytes, user_properties_maximum: u32) -> Self {
+        Self { bytes, user_properties_maximum }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
+    }
+
+    /// The next `len` bytes, to be read apart.
+    pub(crate) fn part(&mut self, len: usize) -> Result<Self, DecodeError> {
+        Ok(Self { bytes: self.take(len)?, ..*self })
+    }
+
+    /// User Properties in one list of properties.
+    pub(crate) fn user_properties_maximum(&self) -> u32 {
+        self.user_properties_maximum
     }
 
     pub(crate) fn u8(&mut self) -> Result<u8, DecodeError> {

@@ -38,10 +38,11 @@ impl Delivery {
         self.template.len() + size_of::<Self>() + self.identifiers().len() * IDENTIFIER_BYTES
     }
 
-    /// A copy that keeps no read buffer alive.
+    /// A copy for whoever keeps it long: it no longer keeps the memory alive that small messages are encoded into
+    /// together. A large payload stays shared with the message's other receivers.
     #[must_use]
     pub fn detach(&self) -> Self {
-        Self { template: self.template.detach(), ..self.clone() }
+        Self { template: self.template.detach_head(), ..self.clone() }
     }
 
     pub(crate) fn identifiers(&self) -> &[u32] {

@@ -56,7 +56,12 @@ impl Publication {
     /// A copy for whoever keeps it long: a small payload no longer keeps a large read buffer alive.
     #[must_use]
     pub fn detach(&self) -> Self {
-        Self { topic: self.topic.detach(), payload: Bytes::copy_from_slice(&self.payload), ..self.clone() }
+        Self {
+            topic: self.topic.detach(),
+            payload: Bytes::copy_from_slice(&self.payload),
+            properties: self.properties.as_ref().map(|properties| Box::new(properties.detach())),
+            ..self.clone()
+        }
     }
 
     /// When a message received now with such an interval expires.

@@ -8,11 +8,12 @@ pub(crate) struct Timers {
     last_sent: Instant,
     /// Since when a PINGREQ has no answer.
     ping_outstanding: Option<Instant>,
+    packets_sent: u64,
 }
 
 impl Timers {
     pub(crate) fn new(keep_alive: Duration, now: Instant) -> Self {
-        Self { keep_alive, last_received: now, last_sent: now, ping_outstanding: None }
+        Self { keep_alive, last_received: now, last_sent: now, ping_outstanding: None, packets_sent: 0 }
     }
 
     pub(crate) fn received(&mut self, now: Instant) {
@@ -21,15 +22,21 @@ impl Timers {
 
     pub(crate) fn sent(&mut self, now: Instant) {
         self.last_sent = now;
+        self.packets_sent += 1;
     }
 
     pub(crate) fn ping_sent(&mut self, now: Instant) {
-        self.last_sent = now;
+        self.sent(now);
         self.ping_outstanding.get_or_insert(now);
     }
 
     pub(crate) fn ping_answered(&mut self) {
         self.ping_outstanding = None;
+    }
+
+    /// Packets sent so far.
+    pub(crate) fn packets_sent(&self) -> u64 {
+        self.packets_sent
     }
 
     /// Server: when the client counts as gone, counted from what was received only `[MQTT-3.1.2-22]`.

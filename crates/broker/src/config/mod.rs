@@ -16,7 +16,9 @@ use tenbin_session::handshake::Capabilities;
 
 pub use error::ConfigError;
 
+use crate::admission::AdmissionLimits;
 use crate::outbox::WhenFull;
+use crate::token_bucket::Rate;
 use range::Ranged;
 
 /// How a broker is set up. `Config::default()` is the shipped file.
@@ -36,6 +38,8 @@ pub struct Config {
     pub queue: Queue,
     /// Retained messages.
     pub retained: Retained,
+    /// What the broker tells of itself.
+    pub sys: Sys,
 }
 
 /// Limits of Network Connections.
@@ -44,16 +48,24 @@ pub struct Config {
 pub struct Connections {
     /// Connections at a time.
     pub maximum: usize,
+    per_address_maximum: Ranged<0, 4_294_967_295>,
+    connects_per_second: Ranged<0, 1_000_000_000>,
+    connects_per_second_per_address: Ranged<0, 1_000_000_000>,
     connect_timeout_ms: Ranged<1, 600_000>,
     keep_alive_maximum_seconds: Ranged<0, 65_535>,
     packet_bytes_maximum: Ranged<256, 268_435_460>,
     connect_packet_bytes_maximum: Ranged<256, 268_435_460>,
+    user_properties_maximum: Ranged<0, 4_294_967_295>,
+    publishes_per_second: Ranged<0, 1_000_000_000>,
 }
 
-/// Limits of one session.
+/// Limits of sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sessions {
+    /// Sessions in all, connected or not.
+    pub maximum: usize,
+    client_id_bytes_maximum: Ranged<23, 65_535>,
     expiry_maximum_seconds: Ranged<0, 4_294_967_295>,
     receive_maximum: Ranged<1, 65_535>,
     in_flight_maximum: Ranged<1, 65_535>,
@@ -61,7 +73,9 @@ pub struct Sessions {
     topic_aliases_sent: Ranged<0, 65_535>,
     /// Subscriptions of one client.
     pub subscriptions_maximum: usize,
+    topic_bytes_maximum: Ranged<1, 65_535>,
     topic_levels_maximum: Ranged<1, 1000>,
+    will_bytes_maximum: Ranged<0, 268_435_460>,
 }
 
 /// Bounds of the queue of one client, and of all.
@@ -83,6 +97,13 @@ pub struct Retained {
     pub messages_maximum: usize,
     /// Bytes in all.
     pub bytes_maximum: usize,
+}
+
+/// The topics below `$SYS/`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sys {
+    interval_seconds: Ranged<0, 86_400>,
 }
 
 impl Config {
@@ -137,6 +158,41 @@ impl Config {
         Duration::from_millis(self.connections.connect_timeout_ms.get())
     }
 
+    pub(crate) fn user_properties_maximum(&self) -> u32 {
+        self.connections.user_properties_maximum.get() as u32
+    }
+
+    pub(crate) fn publish_rate(&self) -> Option<Rate> {
+        Rate::per_second(self.connections.publishes_per_second.get())
+    }
+
+    pub(crate) fn admission(&self) -> AdmissionLimits {
+        let connections = &self.connections;
+        AdmissionLimits {
+            per_address: connections.per_address_maximum.get() as u32,
+            connects_per_address: Rate::per_second(connections.connects_per_second_per_address.get()),
+            connects: Rate::per_second(connections.connects_per_second.get()),
+        }
+    }
+
+    pub(crate) fn client_id_bytes_maximum(&self) -> usize {
+        self.sessions.client_id_bytes_maximum.get() as usize
+    }
+
+    pub(crate) fn topic_bytes_maximum(&self) -> usize {
+        self.sessions.topic_bytes_maximum.get() as usize
+    }
+
+    pub(crate) fn will_bytes_maximum(&self) -> usize {
+        self.sessions.will_bytes_maximum.get() as usize
+    }
+
+    /// `None`: nothing is published below `$SYS/`.
+    pub(crate) fn sys_interval(&self) -> Option<Duration> {
+        let seconds = self.sys.interval_seconds.get();
+        (seconds > 0).then(|| Duration::from_secs(seconds))
+    }
+
     pub(crate) fn in_flight_maximum(&self) -> u16 {
         self.sessions.in_flight_maximum.get() as u16
     }
@@ -167,6 +223,7 @@ impl Default for Config {
             sessions: Sessions::default(),
             queue: Queue::default(),
             retained: Retained::default(),
+            sys: Sys::default(),
         }
     }
 }
@@ -175,10 +232,15 @@ impl Default for Connections {
     fn default() -> Self {
         Self {
             maximum: 100_000,
+            per_address_maximum: Ranged(0),
+            connects_per_second: Ranged(0),
+            connects_per_second_per_address: Ranged(0),
             connect_timeout_ms: Ranged(10_000),
             keep_alive_maximum_seconds: Ranged(0),
             packet_bytes_maximum: Ranged(4 << 20),
             connect_packet_bytes_maximum: Ranged(256 << 10),
+            user_properties_maximum: Ranged(1000),
+            publishes_per_second: Ranged(0),
         }
     }
 }
@@ -186,13 +248,17 @@ impl Default for Connections {
 impl Default for Sessions {
     fn default() -> Self {
         Self {
+            maximum: 1_000_000,
+            client_id_bytes_maximum: Ranged(65_535),
             expiry_maximum_seconds: Ranged(u64::from(u32::MAX)),
             receive_maximum: Ranged(1024),
             in_flight_maximum: Ranged(1024),
             topic_alias_maximum: Ranged(64),
             topic_aliases_sent: Ranged(32),
             subscriptions_maximum: 10_000,
+            topic_bytes_maximum: Ranged(65_535),
             topic_levels_maximum: Ranged(128),
+            will_bytes_maximum: Ranged(131_072),
         }
     }
 }
@@ -211,6 +277,12 @@ impl Default for Queue {
 impl Default for Retained {
     fn default() -> Self {
         Self { messages_maximum: 1_000_000, bytes_maximum: 1 << 30 }
+    }
+}
+
+impl Default for Sys {
+    fn default() -> Self {
+        Self { interval_seconds: Ranged(10) }
     }
 }
 

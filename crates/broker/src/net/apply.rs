@@ -12,7 +12,7 @@ use tenbin_session::{Event, Publication, SessionExpiry, Violation};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::{ConnectionTask, End};
-use crate::router::Grant;
+use crate::router::{Grant, Router};
 
 impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
     /// Applies one event; `received` counts messages.
@@ -21,6 +21,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             Event::Publish(publication) => {
                 *received += 1;
                 self.publish(publication, now);
+                self.shared.metrics.publishers_paused.add(u64::from(self.throttle.count(now)));
             }
             Event::Duplicate(ack) => self.acks.push((ack, ReasonCode::Success)),
             Event::Subscribe(subscribe) => self.subscribe(subscribe, now),
@@ -55,12 +56,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
     }
 
     fn subscribe(&mut self, subscribe: Subscribe, now: Instant) {
-        let mut retained = Vec::new();
+        let mut added = 0;
         let reasons = subscribe.subscriptions.iter().map(|Subscription { filter, options }| {
             let grant = Grant { options: *options, identifier: subscribe.subscription_identifier };
             let subscriptions = &mut self.lease.state.subscriptions;
             let is_new = !subscriptions.contains_key(filter);
-            if filter.levels().count() > self.shared.config.topic_levels_maximum() {
+            if filter.as_bytes().len() > self.shared.config.topic_bytes_maximum()
+                || filter.levels().count() > self.shared.config.topic_levels_maximum()
+            {
                 return ReasonCode::TopicFilterInvalid;
             }
             if is_new && subscriptions.len() >= self.shared.config.sessions.subscriptions_maximum {
@@ -68,8 +71,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             }
             self.shared.router.subscribe(filter, &self.lease.client.receiver(), grant, now);
             subscriptions.insert(filter.detach(), grant);
-            let matching = self.shared.router.retained_for(filter, *options, is_new, now);
-            retained.extend(matching.iter().map(|message| message.delivery(grant)));
+            added += u64::from(is_new);
+            if Router::brings_retained(filter, *options, is_new) {
+                self.lease.state.retained_pages.begin(filter, grant);
+            }
             match options.qos.bits() {
                 0 => ReasonCode::Success,
                 1 => ReasonCode::GrantedQoS1,
@@ -77,23 +82,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             }
         });
         let reasons = reasons.collect();
+        self.shared.metrics.subscriptions.add(added);
         let suback = SubAck { packet_id: subscribe.packet_id, properties: AckProperties::default(), reasons };
         self.connection.write(&Packet::SubAck(suback), now, &mut self.transport.out); // [MQTT-3.8.4-1]
-        // Behind what waits already: those are older.
-        self.lease.client.outbox.push(&mut retained, &mut Vec::new(), now);
         let filters = subscribe.subscriptions.iter().map(|subscription| &subscription.filter);
         self.shared.router.connected(filters, now, &mut Rng::new(self.lease.client.number));
     }
 
     fn unsubscribe(&mut self, unsubscribe: Unsubscribe, now: Instant) {
+        let mut removed = 0;
         let reasons = unsubscribe.filters.iter().map(|filter| {
             if self.lease.state.subscriptions.remove(filter).is_none() {
                 return ReasonCode::NoSubscriptionExisted;
             }
             self.shared.router.unsubscribe(filter, self.lease.client.number);
+            self.lease.state.retained_pages.cancel(filter);
+            removed += 1;
             ReasonCode::Success
         });
         let reasons = reasons.collect();
+        self.shared.metrics.subscriptions.subtract(removed);
         let unsuback = UnsubAck { packet_id: unsubscribe.packet_id, properties: AckProperties::default(), reasons };
         self.connection.write(&Packet::UnsubAck(unsuback), now, &mut self.transport.out); // [MQTT-3.10.4-4]
     }

@@ -13,11 +13,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
 
 use super::handshake::{self, Accepted};
+use super::throttle::{Throttle, Throttled};
 use super::transport::Transport;
 use crate::lifecycle::{self, ConnectionEnd};
 use crate::outbox::{Control, Taken};
 use crate::registry::Lease;
-use crate::router::Publisher;
+use crate::router::{Paged, Publisher};
 use crate::shared::Shared;
 
 /// Serves one connection from its first byte to its last.
@@ -55,9 +56,12 @@ pub(super) struct ConnectionTask<'a, S> {
     pub(super) will: Option<Will>,
     pub(super) session_expiry: SessionExpiry,
     pub(super) transport: Transport<S>,
+    pub(super) throttle: Throttle,
     decoder: Decoder,
     timer: Option<Pin<Box<Sleep>>>,
     socket_blocked: bool,
+    /// Packets sent that the counters know of.
+    counted_sent: u64,
     /// Bytes read since others were last let run.
     read_in_turn: usize,
 }
@@ -66,8 +70,12 @@ pub(super) struct ConnectionTask<'a, S> {
 #[derive(Debug, Default)]
 struct Ready {
     read: Option<std::io::Result<usize>>,
+    /// Input that was held back may be decoded.
+    resumed: bool,
     control: Option<Control>,
     sent: bool,
+    /// More retained messages are to be looked for.
+    more_retained: bool,
     timer: bool,
 }
 
@@ -84,6 +92,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             decoder,
             timer: connection.poll_timeout().map(|at| Box::pin(tokio::time::sleep_until(at.into()))),
             socket_blocked: false,
+            throttle: Throttle::new(shared.config.publish_rate(), Instant::now()),
+            counted_sent: 0,
             read_in_turn: 0,
             lease,
             connection,
@@ -110,21 +120,28 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
                 Some(control) => return End::Control(control),
                 None => {}
             }
-            match ready.read {
+            let has_input = match ready.read {
                 Some(Ok(0)) => return End::Closed(std::io::ErrorKind::UnexpectedEof.into()),
-                Some(Ok(read)) => match self.handle_input(now) {
-                    // A receiver lags for want of processor time, or we have had ours: let others run.
-                    Ok(pressure) => {
-                        self.read_in_turn += read;
-                        if pressure || self.read_in_turn >= TURN_BYTES {
-                            self.read_in_turn = 0;
-                            tokio::task::yield_now().await;
-                        }
-                    }
-                    Err(end) => return end,
-                },
+                Some(Ok(read)) => {
+                    self.read_in_turn += read;
+                    true
+                }
                 Some(Err(error)) => return End::Closed(error),
-                None => {}
+                None => ready.resumed,
+            };
+            // A receiver lags for want of processor time, others wait behind a search, or we have had our turn: let
+            // them run.
+            let mut yields = ready.more_retained;
+            if has_input {
+                match self.handle_input(now) {
+                    Ok(pressure) => yields |= pressure || self.read_in_turn >= TURN_BYTES,
+                    Err(end) => return end,
+                }
+            }
+            self.count_traffic();
+            if yields {
+                self.read_in_turn = 0;
+                tokio::task::yield_now().await;
             }
             if ready.timer
                 && let Err(violation) = self.connection.handle_timeout(now, &mut self.transport.out)
@@ -152,30 +169,48 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         self.tell_socket_blocked(room == 0);
         DELIVERIES.with_borrow_mut(|deliveries| {
             let outbox = &self.lease.client.outbox;
-            match outbox.poll_take(context, quota, room.min(TAKE), deliveries) {
-                Poll::Ready(Taken::Control(control)) => ready.control = Some(control),
-                Poll::Ready(Taken::Deliveries) => {
-                    self.send(deliveries, Instant::now());
-                    ready.sent = true;
-                }
-                Poll::Pending => {}
+            if let Poll::Ready(Taken::Control(control)) = outbox.poll_take(context, quota, room.min(TAKE), deliveries) {
+                ready.control = Some(control);
+                return;
+            }
+            ready.more_retained = room > 0 && self.take_retained(quota, room.min(TAKE), deliveries);
+            if !deliveries.is_empty() {
+                self.send(deliveries, Instant::now());
+                ready.sent = true;
             }
         });
         // A client that does not read our answers is not read from either.
-        if waiting < OUT_FULL
-            && let Poll::Ready(read) = self.transport.poll_read(context)
-        {
-            ready.read = Some(read);
+        if waiting < OUT_FULL {
+            match self.throttle.poll(context) {
+                Throttled::No => {
+                    if let Poll::Ready(read) = self.transport.poll_read(context) {
+                        ready.read = Some(read);
+                    }
+                }
+                Throttled::Resumed => ready.resumed = true,
+                Throttled::Yes => {}
+            }
         }
         if let Some(timer) = &mut self.timer {
             ready.timer = timer.as_mut().poll(context).is_ready();
         }
-        if ready.control.is_some() || ready.sent || ready.read.is_some() || ready.timer {
+        let Ready { read, resumed, control, sent, more_retained, timer } = &ready;
+        if read.is_some() || *resumed || control.is_some() || *sent || *more_retained || *timer {
             return Poll::Ready(Ok(ready));
         }
         self.transport.idle();
         self.acks.shrink_to(KEPT_ACKS);
         Poll::Pending
+    }
+
+    /// Takes a page of the retained messages that SUBSCRIBEs have asked for. Whether there is more to look for.
+    fn take_retained(&mut self, quota: usize, bytes: usize, into: &mut Vec<Delivery>) -> bool {
+        let pages = &mut self.lease.state.retained_pages;
+        if pages.is_empty() {
+            return false;
+        }
+        let taken = into.iter().filter(|delivery| delivery.qos.is_acknowledged()).count();
+        pages.take(&self.shared.router, quota.saturating_sub(taken), bytes, Instant::now(), into) == Paged::More
     }
 
     /// Decodes and applies all whole packets that have come, as one batch. Whether a receiver lags.
@@ -190,10 +225,16 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
     }
 
     fn apply_input(&mut self, now: Instant) -> Result<(), End> {
-        let mut received = 0;
+        let (mut received, mut packets) = (0, 0);
         let result = loop {
+            if self.throttle.is_paused() {
+                break Ok(());
+            }
             let packet = match self.decoder.decode(&mut self.transport.input) {
-                Ok(Decoded::Packet(packet)) => packet,
+                Ok(Decoded::Packet(packet)) => {
+                    packets += 1;
+                    packet
+                }
                 Ok(Decoded::NeedMore(_)) => break Ok(()),
                 Err(error) => break Err(End::Violation(error.into())),
             };
@@ -206,6 +247,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             }
         };
         self.shared.metrics.messages_received.add(received);
+        self.shared.metrics.packets_received.add(packets);
         result
     }
 
@@ -229,6 +271,16 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         metrics.dropped_too_large.add(too_large);
     }
 
+    fn count_traffic(&mut self) {
+        let metrics = &self.shared.metrics;
+        let (received, sent) = self.transport.take_traffic();
+        metrics.bytes_received.add(received);
+        metrics.bytes_sent.add(sent);
+        let packets = self.connection.packets_sent();
+        metrics.packets_sent.add(packets - self.counted_sent);
+        self.counted_sent = packets;
+    }
+
     fn rearm(&mut self) {
         if let (Some(timer), Some(at)) = (&mut self.timer, self.connection.poll_timeout()) {
             timer.as_mut().reset(at.into());
@@ -244,6 +296,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
 
     /// Gives the session back first, so that nobody waits for this client's socket, then says goodbye.
     async fn finish(mut self, end: End, peer: SocketAddr) {
+        self.count_traffic();
         let client = self.lease.client.id.clone();
         let normal = matches!(end, End::Disconnect(ReasonCode::Success));
         let reason = match &end {

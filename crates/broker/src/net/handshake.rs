@@ -33,6 +33,7 @@ pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
     peer: SocketAddr,
 ) -> Option<Accepted> {
     let mut decoder = Decoder::server(shared.config.connect_packet_bytes_maximum());
+    decoder.set_user_properties_maximum(shared.config.user_properties_maximum());
     let timeout = shared.config.connect_timeout();
     let connect = tokio::select! {
         connect = tokio::time::timeout(timeout, read_connect(transport, &mut decoder)) => connect,
@@ -101,8 +102,17 @@ async fn establish<S>(
     transport: &mut Transport<S>,
     peer: SocketAddr,
 ) -> Result<Accepted, ReasonCode> {
+    if !shared.admission.may_connect(peer.ip(), Instant::now()) {
+        shared.metrics.connects_rate_limited.add(1);
+        return Err(ReasonCode::ConnectionRateExceeded);
+    }
     check(shared, &connect)?;
+    check_sizes(shared, &connect)?;
     let (client_id, assigned) = client_id(shared, &connect)?;
+    // Two that come at once may both take the last place.
+    if shared.registry.len() >= shared.config.sessions.maximum && !shared.registry.contains(&client_id) {
+        return Err(ReasonCode::QuotaExceeded);
+    }
     let mut negotiated = negotiate(&connect, &shared.capabilities, false, assigned)?;
     let in_flight = shared.config.in_flight_maximum();
     negotiated.limits.peer_receive_maximum = negotiated.limits.peer_receive_maximum.min(in_flight);
@@ -122,8 +132,16 @@ async fn establish<S>(
         session_present = negotiated.connack.session_present, "connected"
     );
     Packet::ConnAck(Box::new(negotiated.connack)).encode(connect.version, &mut transport.out);
+    shared.metrics.packets_received.add(1); // CONNECT
+    shared.metrics.packets_sent.add(1);
     connection.resume(now, &mut transport.out);
-    Ok(Accepted { lease, connection, decoder, will: connect.will, session_expiry: negotiated.session_expiry })
+    Ok(Accepted {
+        lease,
+        connection,
+        decoder,
+        will: connect.will.as_ref().map(Will::detach),
+        session_expiry: negotiated.session_expiry,
+    })
 }
 
 /// What of a well-formed CONNECT is not served.
@@ -140,6 +158,19 @@ fn check(shared: &Shared, connect: &Connect) -> Result<(), ReasonCode> {
         return Err(ReasonCode::TopicNameInvalid);
     }
     Ok(())
+}
+
+/// What of a well-formed CONNECT is too large.
+fn check_sizes(shared: &Shared, connect: &Connect) -> Result<(), ReasonCode> {
+    if connect.client_id.len() > shared.config.client_id_bytes_maximum() {
+        return Err(ReasonCode::ClientIdentifierNotValid);
+    }
+    match &connect.will {
+        Some(will) if will.topic.as_bytes().len() + will.payload.len() > shared.config.will_bytes_maximum() => {
+            Err(ReasonCode::QuotaExceeded)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The Client Identifier, and the one that was assigned if the client sent none.

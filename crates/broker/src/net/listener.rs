@@ -1,8 +1,8 @@
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
@@ -45,6 +45,12 @@ fn accept(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
         tracing::debug!(%peer, "no room for another connection");
         return;
     }
+    if !shared.admission.enter(peer.ip(), Instant::now()) {
+        shared.connections.fetch_sub(1, Ordering::Relaxed);
+        shared.metrics.connections_refused.add(1);
+        tracing::debug!(%peer, "too many connections of one address");
+        return;
+    }
     shared.metrics.connections_opened.add(1);
     // Without it a small packet may wait for an acknowledgement of the one before.
     if let Err(error) = stream.set_nodelay(true) {
@@ -52,17 +58,18 @@ fn accept(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
     }
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
-        let _open = OpenConnection(&shared);
+        let _open = OpenConnection(&shared, peer.ip());
         connection::serve(&shared, stream, peer).await;
     });
 }
 
 /// Counts the connection out however its task ends.
-struct OpenConnection<'a>(&'a Shared);
+struct OpenConnection<'a>(&'a Shared, IpAddr);
 
 impl Drop for OpenConnection<'_> {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::Relaxed);
+        self.0.admission.leave(self.1, Instant::now());
         self.0.metrics.connections_closed.add(1);
     }
 }

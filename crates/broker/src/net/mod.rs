@@ -4,6 +4,7 @@ mod apply;
 mod connection;
 mod handshake;
 mod listener;
+mod throttle;
 mod transport;
 
 pub(crate) use listener::{bind, run};

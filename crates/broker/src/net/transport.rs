@@ -19,6 +19,9 @@ pub(super) struct Transport<S> {
     small_reads: u8,
     /// Size of the buffer that the last read went into.
     buffer_bytes: usize,
+    /// Bytes since the last [`Transport::take_traffic`].
+    read_bytes: u64,
+    written_bytes: u64,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
@@ -30,6 +33,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
             chunk: CHUNK_FIRST,
             small_reads: 0,
             buffer_bytes: 0,
+            read_bytes: 0,
+            written_bytes: 0,
         }
     }
 
@@ -43,18 +48,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
+            self.written_bytes += written as u64;
         }
         Poll::Ready(Ok(()))
     }
 
     /// Reads what is there into `input`; 0 = the peer has closed its side.
     pub(super) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let before = self.input.capacity();
         self.input.reserve(self.chunk);
-        self.buffer_bytes = self.input.capacity();
+        if self.input.capacity() != before {
+            self.buffer_bytes = self.input.capacity();
+        }
         let room = self.input.capacity() - self.input.len();
         match pin!(self.stream.read_buf(&mut self.input)).poll(context) {
             Poll::Ready(Ok(read)) => {
                 self.adapt(read, room);
+                self.read_bytes += read as u64;
                 Poll::Ready(Ok(read))
             }
             other => other,
@@ -64,6 +74,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
     /// Whether a payload that will be shared, not copied, is a small part of the buffer that it was read into.
     pub(super) fn is_small_part(&self, payload_bytes: usize) -> bool {
         payload_bytes >= WriteBuffer::SHARE_FROM && payload_bytes < self.buffer_bytes / 4
+    }
+
+    /// Bytes read and written since it was asked last.
+    pub(super) fn take_traffic(&mut self) -> (u64, u64) {
+        (std::mem::take(&mut self.read_bytes), std::mem::take(&mut self.written_bytes))
     }
 
     /// Nothing is going on: gives back memory that only a burst needed.

@@ -7,11 +7,13 @@ pub(crate) struct Budget {
     /// Written by whoever moves messages into or out of a queue, read before a message goes in. Relaxed: it
     /// guards no other memory, and a race lets at most one message per thread too many in.
     used: AtomicUsize,
+    /// Messages in all queues: written once per batch. Relaxed, and wrong for moments only.
+    messages: AtomicUsize,
 }
 
 impl Budget {
     pub(crate) fn new(maximum: usize) -> Self {
-        Self { maximum, used: AtomicUsize::new(0) }
+        Self { maximum, used: AtomicUsize::new(0), messages: AtomicUsize::new(0) }
     }
 
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
@@ -33,9 +35,20 @@ impl Budget {
         }
     }
 
+    /// A queue has grown or shrunk.
+    pub(crate) fn count_messages(&self, before: usize, after: usize) {
+        if before != after {
+            self.messages.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        }
+    }
+
+    /// Messages in all queues.
+    pub(crate) fn messages(&self) -> usize {
+        self.messages.load(Ordering::Relaxed)
+    }
+
     /// Bytes in all queues.
-    #[cfg(test)]
-    pub(super) fn used(&self) -> usize {
+    pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 }

@@ -103,6 +103,7 @@ impl Outbox {
     pub(crate) fn push(&self, deliveries: &mut Vec<Delivery>, returned: &mut Vec<Delivery>, now: Instant) -> Pressure {
         let mut guard = self.state();
         let state = &mut *guard;
+        let before = state.queue.len();
         let reader = if state.attached { Reader::Present } else { Reader::Absent };
         let mut dropped_full = 0;
         let mut dropped_offline = 0;
@@ -121,6 +122,7 @@ impl Outbox {
                 dropped_full += state.queue.push(delivery, reader, &self.limits, &self.budget, now);
             }
         }
+        self.budget.count_messages(before, state.queue.len());
         if state.attached && state.queue.is_nearly_full(&self.limits) {
             self.load.set_availability(Availability::Full);
         }
@@ -155,7 +157,9 @@ impl Outbox {
             return Poll::Ready(Taken::Control(control));
         }
         state.quota_blocked = quota == 0;
+        let before = state.queue.len();
         state.queue.take(quota, bytes, into, &self.budget);
+        self.budget.count_messages(before, state.queue.len());
         if self.load.availability() == Availability::Full && state.queue.has_room(&self.limits) {
             self.load.set_availability(Availability::Ready);
         }
@@ -172,7 +176,9 @@ impl Outbox {
     /// Puts back what was taken and could not be sent, in front of the queue.
     pub(crate) fn put_back(&self, deliveries: impl DoubleEndedIterator<Item = Delivery>) {
         let mut state = self.state();
+        let before = state.queue.len();
         deliveries.rev().for_each(|delivery| state.queue.push_front(delivery, &self.budget));
+        self.budget.count_messages(before, state.queue.len());
     }
 
     /// Asks the connection's owner for something.
@@ -211,8 +217,10 @@ impl Outbox {
         state.attached = false;
         state.control = None;
         state.waker = None;
+        let before = state.queue.len();
         let shared = state.queue.withdraw_shared(&self.budget);
         let dropped = state.queue.drop_unacknowledged(&self.budget);
+        self.budget.count_messages(before, state.queue.len());
         self.load.set_availability(Availability::Offline);
         drop(state);
         self.metrics.dropped_offline.add(dropped);
@@ -222,6 +230,7 @@ impl Outbox {
     /// Forgets everything that waits: the session begins anew.
     pub(crate) fn clear(&self) {
         let dropped = self.state().queue.clear(&self.budget);
+        self.budget.count_messages(dropped as usize, 0);
         self.metrics.dropped_offline.add(dropped);
     }
 

@@ -11,7 +11,7 @@ use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 
 use super::Superseded;
 use crate::outbox::{Control, Outbox};
-use crate::router::{Grant, Receiver};
+use crate::router::{Grant, Receiver, RetainedPages};
 
 /// One session: what others may reach at any time, and the state that only its owner may.
 #[derive(Debug)]
@@ -36,6 +36,8 @@ pub(crate) struct ClientState {
     /// Messages under way; with the connection while there is one.
     pub(crate) session: Session,
     pub(crate) subscriptions: HashMap<TopicFilter, Grant>,
+    /// Retained messages that SUBSCRIBEs have asked for and that are not sent yet.
+    pub(crate) retained_pages: RetainedPages,
     /// A connection has been accepted before: there is something to go on with.
     pub(crate) established: bool,
     /// The session is over and no longer in the registry.

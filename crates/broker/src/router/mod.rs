@@ -13,6 +13,7 @@ mod index;
 mod matches;
 mod publisher;
 mod retained;
+mod retained_pages;
 mod shared;
 mod subscribers;
 
@@ -26,13 +27,14 @@ use tenbin_session::Delivery;
 pub(crate) use matches::MatchSet;
 pub(crate) use publisher::Publisher;
 pub(crate) use retained::RetainedLimits;
+pub(crate) use retained_pages::{Paged, RetainedPages};
 pub(crate) use shared::GroupQueues;
 
 use crate::clock::Clock;
 use crate::outbox::Outbox;
 use index::FilterIndex;
 use matches::Terms;
-use retained::{Retained, RetainedStore};
+use retained::RetainedStore;
 use shared::GroupMember;
 use subscribers::Subscriber;
 
@@ -79,7 +81,7 @@ impl Router {
     }
 
     /// Adds or replaces a subscription `[MQTT-3.8.4-3]`; messages published from now on reach the receiver.
-    /// Retained messages are apart, see [`Router::retained_for`].
+    /// Retained messages are apart, see [`RetainedPages`].
     pub(crate) fn subscribe(&self, filter: &TopicFilter, receiver: &Receiver, grant: Grant, now: Instant) {
         match filter.shared() {
             Some(shared) => {
@@ -127,20 +129,19 @@ impl Router {
         }
     }
 
-    /// The retained messages that a SUBSCRIBE brings. A shared subscription brings none (MQTT 5.0 §4.8.2).
-    pub(crate) fn retained_for(
-        &self,
-        filter: &TopicFilter,
-        options: SubscriptionOptions,
-        is_new: bool,
-        now: Instant,
-    ) -> Vec<Arc<Retained>> {
+    /// Whether a SUBSCRIBE brings retained messages. A shared subscription brings none (MQTT 5.0 §4.8.2).
+    pub(crate) fn brings_retained(filter: &TopicFilter, options: SubscriptionOptions, is_new: bool) -> bool {
         let wanted = match options.retain_handling {
             RetainHandling::Always => true,  // [MQTT-3.3.1-9]
             RetainHandling::IfNew => is_new, // [MQTT-3.3.1-10]
             RetainHandling::Never => false,  // [MQTT-3.3.1-11]
         };
-        if !wanted || filter.is_shared() { Vec::new() } else { self.retained.matching(filter, now) }
+        wanted && !filter.is_shared()
+    }
+
+    /// Retained messages and their bytes, the broker's own not counted.
+    pub(crate) fn retained_totals(&self) -> (usize, usize) {
+        self.retained.totals()
     }
 
     /// Who receives what is published to `topic`.

@@ -43,7 +43,8 @@ impl Publisher {
     /// Returns what its acknowledgement is to say: success, that nobody wants it, or why it was refused; a refused
     /// message reaches nobody.
     pub(crate) fn publish(&mut self, router: &Router, publication: &Publication, now: Instant) -> ReasonCode {
-        // First: whoever subscribes from here on gets it as a retained message, whoever has, by what follows.
+        // First: whoever subscribes from here on gets it as a retained message, whoever has, by what follows; and a
+        // page of retained messages that holds the one before goes out before this one is taken from a queue.
         if publication.retain
             && let Err(reason) = router.retain(publication, now)
         {

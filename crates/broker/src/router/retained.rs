@@ -1,5 +1,6 @@
-use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::collections::BTreeMap;
+use std::ops::{Bound, ControlFlow};
+use std::sync::{PoisonError, RwLock};
 use std::time::Instant;
 
 use bytes::BytesMut;
@@ -39,8 +40,9 @@ struct Tree {
 
 #[derive(Debug, Default)]
 struct Node {
-    children: HashMap<Box<[u8]>, Node>,
-    message: Option<Arc<Retained>>,
+    /// By name: a page ends somewhere, and the next one goes on there.
+    children: BTreeMap<Box<[u8]>, Node>,
+    message: Option<Box<Retained>>,
 }
 
 impl RetainedStore {
@@ -55,6 +57,7 @@ impl RetainedStore {
     /// Quota exceeded.
     pub(super) fn set(&self, publication: &Publication, now: Instant) -> Result<(), ReasonCode> {
         let levels = publication.topic.as_bytes();
+        let is_own = is_own(levels);
         let retained = Retained {
             template: publication.template(&mut BytesMut::new()).detach(),
             qos: publication.qos,
@@ -62,36 +65,144 @@ impl RetainedStore {
         };
         let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
         if publication.payload.is_empty() || publication.expires_at.is_some_and(|at| at <= now) {
-            if let Some(old) = remove(&mut tree.root, Some(levels)) {
+            if let Some(old) = remove(&mut tree.root, Some(levels)).filter(|_| !is_own) {
                 tree.messages -= 1;
                 tree.bytes -= old.bytes();
             }
             return Ok(());
         }
-        let (messages, bytes) = get(&tree.root, levels).map_or((0, 0), |old| (1, old.bytes()));
-        let messages = tree.messages + 1 - messages;
-        let bytes = tree.bytes + retained.bytes() - bytes;
-        if messages > self.limits.messages || bytes > self.limits.bytes {
-            return Err(ReasonCode::QuotaExceeded);
+        if !is_own {
+            let (messages, bytes) = get(&tree.root, levels).map_or((0, 0), |old| (1, old.bytes()));
+            let messages = tree.messages + 1 - messages;
+            let bytes = tree.bytes + retained.bytes() - bytes;
+            if messages > self.limits.messages || bytes > self.limits.bytes {
+                return Err(ReasonCode::QuotaExceeded);
+            }
+            (tree.messages, tree.bytes) = (messages, bytes);
         }
-        (tree.messages, tree.bytes) = (messages, bytes);
         let node = levels
             .split(|&byte| byte == b'/')
             .fold(&mut tree.root, |node, level| node.children.entry(level.into()).or_default());
-        node.message = Some(Arc::new(retained));
+        node.message = Some(Box::new(retained));
         Ok(())
     }
 
-    /// The messages whose topics match `filter` and whose time is not over.
-    pub(super) fn matching(&self, filter: &TopicFilter, now: Instant) -> Vec<Arc<Retained>> {
-        let tree = self.tree.read().unwrap_or_else(PoisonError::into_inner);
+    /// The next messages whose topics match `filter` and whose time is not over, in the order of their topics;
+    /// `cursor` is where the last page ended, and where this one does: `None` before the first and after the last.
+    pub(super) fn page(
+        &self,
+        filter: &TopicFilter,
+        cursor: &mut Option<Cursor>,
+        room: PageRoom,
+        now: Instant,
+        found: impl FnMut(&Retained),
+    ) -> PageRoom {
         let levels = filter.levels().collect::<Vec<_>>();
-        let mut found = Vec::new();
-        collect(&tree.root, &levels, true, &mut found);
-        found.retain(|message| message.expires_at.is_none_or(|at| at > now)); // [MQTT-3.3.2-5]
-        found
+        let from = cursor.take();
+        let tree = self.tree.read().unwrap_or_else(PoisonError::into_inner);
+        let mut walk = Walk { path: Vec::new(), room, now, found };
+        let from = from.as_ref().map(|from| &from.0[..]);
+        if walk.visit(&tree.root, &levels, from).is_break() {
+            *cursor = Some(Cursor(walk.path.iter().map(|&level| level.into()).collect()));
+        }
+        walk.room
+    }
+
+    /// Messages and bytes, the broker's own not counted.
+    pub(super) fn totals(&self) -> (usize, usize) {
+        let tree = self.tree.read().unwrap_or_else(PoisonError::into_inner);
+        (tree.messages, tree.bytes)
     }
 }
+
+/// The levels of the topic at which a page ended. The messages around it may change between two pages: each topic
+/// is looked at once, those that come meanwhile are found or not.
+#[derive(Debug, Clone)]
+pub(super) struct Cursor(Vec<Box<[u8]>>);
+
+/// What a page may still take; it ends when one of them is used up.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PageRoom {
+    pub(super) messages: usize,
+    pub(super) bytes: usize,
+    /// Nodes of the tree to look at: what the lock is held for.
+    pub(super) visits: usize,
+}
+
+impl PageRoom {
+    pub(super) fn is_used_up(&self) -> bool {
+        self.messages == 0 || self.bytes == 0 || self.visits == 0
+    }
+}
+
+/// One walk through the tree: a node before its children, and these by name.
+struct Walk<'a, F> {
+    /// From the root to the node that is looked at.
+    path: Vec<&'a [u8]>,
+    room: PageRoom,
+    now: Instant,
+    found: F,
+}
+
+impl<'a, F: FnMut(&Retained)> Walk<'a, F> {
+    /// Looks at `node` and what is below it. `from`: where to go on, as levels below this node, which itself has been
+    /// looked at then. Breaks where the room is used up; the path leads there. The recursion is as deep as filters,
+    /// or retained topics below a `#`, may have levels.
+    fn visit(&mut self, node: &'a Node, filter: &[&[u8]], from: Option<&[Box<[u8]>]>) -> ControlFlow<()> {
+        let level = filter.split_first();
+        if from.is_none() {
+            let is_match = level.is_none_or(|(&level, _)| level == b"#");
+            if let Some(message) = node.message.as_ref().filter(|_| is_match) {
+                self.offer(message);
+            }
+            self.room.visits = self.room.visits.saturating_sub(1);
+            if self.room.is_used_up() && !self.path.is_empty() {
+                return ControlFlow::Break(());
+            }
+        }
+        let Some((&level, below)) = level else { return ControlFlow::Continue(()) };
+        let from = from.and_then(<[_]>::split_first);
+        match level {
+            b"#" => self.visit_children(node, filter, from),
+            b"+" => self.visit_children(node, below, from),
+            level => match node.children.get_key_value(level) {
+                Some((name, child)) => self.visit_child(name, child, below, from),
+                None => ControlFlow::Continue(()),
+            },
+        }
+    }
+
+    fn visit_children(&mut self, node: &'a Node, filter: &[&[u8]], from: From<'_>) -> ControlFlow<()> {
+        let first = from.map_or(Bound::Unbounded, |(first, _)| Bound::Included(&first[..]));
+        // [MQTT-4.7.2-1]: a leading wildcard does not match a leading $
+        let is_root = self.path.is_empty();
+        let range = node.children.range::<[u8], _>((first, Bound::Unbounded));
+        for (name, child) in range.filter(|(name, _)| !is_root || name.first() != Some(&b'$')) {
+            self.visit_child(name, child, filter, from)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn visit_child(&mut self, name: &'a [u8], child: &'a Node, filter: &[&[u8]], from: From<'_>) -> ControlFlow<()> {
+        let from = from.filter(|(first, _)| &first[..] == name).map(|(_, below)| below);
+        self.path.push(name);
+        self.visit(child, filter, from)?;
+        self.path.pop();
+        ControlFlow::Continue(())
+    }
+
+    fn offer(&mut self, message: &Retained) {
+        if message.expires_at.is_some_and(|at| at <= self.now) {
+            return; // [MQTT-3.3.2-5]
+        }
+        self.room.messages = self.room.messages.saturating_sub(1);
+        self.room.bytes = self.room.bytes.saturating_sub(message.bytes());
+        (self.found)(message);
+    }
+}
+
+/// First level of a cursor, and the levels below.
+type From<'a> = Option<(&'a Box<[u8]>, &'a [Box<[u8]>])>;
 
 impl Retained {
     /// The message as a SUBSCRIBE brings it: RETAIN set, with the identifier of the subscription.
@@ -111,13 +222,13 @@ impl Retained {
     }
 }
 
-fn get<'a>(root: &'a Node, topic: &[u8]) -> Option<&'a Arc<Retained>> {
+fn get<'a>(root: &'a Node, topic: &[u8]) -> Option<&'a Retained> {
     let node = topic.split(|&byte| byte == b'/').try_fold(root, |node, level| node.children.get(level))?;
-    node.message.as_ref()
+    node.message.as_deref()
 }
 
 /// Takes a topic's message out, and the levels that lead to nothing any more.
-fn remove(node: &mut Node, topic: Option<&[u8]>) -> Option<Arc<Retained>> {
+fn remove(node: &mut Node, topic: Option<&[u8]>) -> Option<Box<Retained>> {
     let Some(topic) = topic else { return node.message.take() };
     let (level, rest) = match topic.iter().position(|&byte| byte == b'/') {
         Some(slash) => (&topic[..slash], Some(&topic[slash + 1..])),
@@ -131,32 +242,9 @@ fn remove(node: &mut Node, topic: Option<&[u8]>) -> Option<Arc<Retained>> {
     removed
 }
 
-/// The recursion is as deep as filters, or retained topics below a `#`, may have levels.
-fn collect(node: &Node, filter: &[&[u8]], is_root: bool, found: &mut Vec<Arc<Retained>>) {
-    let Some((&level, rest)) = filter.split_first() else {
-        found.extend(node.message.clone());
-        return;
-    };
-    // [MQTT-4.7.2-1]: a leading wildcard does not match a leading $
-    let visible = |name: &[u8]| !is_root || name.first() != Some(&b'$');
-    match level {
-        b"#" => {
-            found.extend(node.message.clone());
-            for (_, child) in node.children.iter().filter(|(name, _)| visible(name)) {
-                collect(child, filter, false, found);
-            }
-        }
-        b"+" => {
-            for (_, child) in node.children.iter().filter(|(name, _)| visible(name)) {
-                collect(child, rest, false, found);
-            }
-        }
-        level => {
-            if let Some(child) = node.children.get(level) {
-                collect(child, rest, false, found);
-            }
-        }
-    }
+/// The broker's own messages take no place of the clients'.
+fn is_own(topic: &[u8]) -> bool {
+    topic.starts_with(b"$SYS/")
 }
 
 #[cfg(test)]
@@ -179,10 +267,59 @@ mod tests {
 
     fn payloads(store: &RetainedStore, filter: &str, now: Instant) -> Vec<Vec<u8>> {
         let filter = TopicFilter::try_from(filter).unwrap();
-        let mut found =
-            store.matching(&filter, now).iter().map(|message| message.template.payload().to_vec()).collect::<Vec<_>>();
+        let mut found = pages(store, &filter, 2, 5, now).into_iter().map(|(_, payload)| payload).collect::<Vec<_>>();
         found.sort();
         found
+    }
+
+    /// All that matches, page by page: topics and payloads.
+    fn pages(
+        store: &RetainedStore,
+        filter: &TopicFilter,
+        messages: usize,
+        visits: usize,
+        now: Instant,
+    ) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let (mut found, mut cursor) = (Vec::new(), None);
+        loop {
+            let before = found.len();
+            let room = PageRoom { messages, bytes: usize::MAX, visits };
+            store.page(filter, &mut cursor, room, now, |message| {
+                found.push((message.template.topic().to_vec(), message.template.payload().to_vec()));
+            });
+            assert!(found.len() - before <= messages);
+            if cursor.is_none() {
+                return found;
+            }
+        }
+    }
+
+    #[test]
+    fn the_broker_s_own_messages_take_no_place() {
+        let (store, now) = (store(1, 10_000), Instant::now());
+        for topic in ["$SYS/a", "$SYS/b", "x"] {
+            store.set(&publication(topic, "1"), now).unwrap();
+        }
+        store.set(&publication("$SYS/a", ""), now).unwrap();
+        assert_eq!(store.totals().0, 1);
+        assert_eq!(payloads(&store, "$SYS/#", now).len(), 1);
+        assert_eq!(payloads(&store, "#", now).len(), 1);
+    }
+
+    #[test]
+    fn a_page_goes_on_where_the_last_one_ended_though_that_topic_is_gone() {
+        let (store, now) = (store(100, 100_000), Instant::now());
+        for topic in ["a", "a/1", "a/2", "a/2/x", "b"] {
+            store.set(&publication(topic, "1"), now).unwrap();
+        }
+        let filter = TopicFilter::try_from("#").unwrap();
+        let (mut found, mut cursor) = (Vec::new(), None);
+        for gone in ["a", "a/1", "a/2", "a/2/x", "b"] {
+            let room = PageRoom { messages: 1, bytes: usize::MAX, visits: 100 };
+            store.page(&filter, &mut cursor, room, now, |message| found.push(message.template.topic().to_vec()));
+            store.set(&publication(gone, ""), now).unwrap();
+        }
+        assert_eq!(found, [&b"a"[..], b"a/1", b"a/2", b"a/2/x", b"b"]);
     }
 
     #[test]
@@ -227,7 +364,7 @@ mod tests {
             filters in prop::collection::vec("([ab$]|\\+)(/([ab]|\\+)){0,2}(/#)?", 1..10),
         ) {
             let (store, now) = (store(1000, 1_000_000), Instant::now());
-            let mut model = std::collections::BTreeMap::new();
+            let mut model = BTreeMap::new();
             for (topic, keep) in steps.iter().filter(|(topic, _)| !topic.is_empty()) {
                 store.set(&publication(topic, if *keep { "x" } else { "" }), now).unwrap();
                 if *keep { model.insert(topic.clone(), ()); } else { model.remove(topic); }
@@ -236,7 +373,12 @@ mod tests {
                 let filter = TopicFilter::try_from(&text[..]).unwrap();
                 let expected =
                     model.keys().filter(|topic| filter.matches(&TopicName::try_from(&topic[..]).unwrap())).count();
-                prop_assert_eq!(store.matching(&filter, now).len(), expected, "{}", text);
+                for (messages, visits) in [(usize::MAX, usize::MAX), (1, 100), (3, 2), (100, 1)] {
+                    let mut found = pages(&store, &filter, messages, visits, now);
+                    prop_assert_eq!(found.len(), expected, "{}", text);
+                    found.dedup();
+                    prop_assert_eq!(found.len(), expected, "{} twice", text);
+                }
             }
         }
     }

@@ -26,8 +26,6 @@ pub use subscribe::{RetainHandling, Subscribe, Subscription, SubscriptionOptions
 pub use unsubscribe::Unsubscribe;
 pub use will::Will;
 
-use bytes::Bytes;
-
 use crate::frame::FixedHeader;
 use crate::reader::Reader;
 use crate::varint::put_counted;
@@ -102,9 +100,8 @@ impl Packet {
     }
 
     /// Decodes the body that `header` announced.
-    pub(crate) fn decode(header: FixedHeader, body: Bytes, version: ProtocolVersion) -> Result<Self, DecodeError> {
+    pub(crate) fn decode(header: FixedHeader, body: Reader, version: ProtocolVersion) -> Result<Self, DecodeError> {
         let kind = header.packet_type;
-        let body = Reader::new(body);
         Ok(match kind {
             PacketType::Connect => Self::Connect(Box::new(Connect::decode(body)?)),
             PacketType::ConnAck => Self::ConnAck(Box::new(ConnAck::decode(body, version)?)),

@@ -121,6 +121,20 @@ impl Publish {
 }
 
 impl MessageProperties {
+    /// A copy that does not keep the buffer it was read from alive.
+    #[must_use]
+    pub fn detach(&self) -> Self {
+        let user_property =
+            |property: &UserProperty| UserProperty { name: property.name.detach(), value: property.value.detach() };
+        Self {
+            content_type: self.content_type.as_ref().map(Text::detach),
+            response_topic: self.response_topic.as_ref().map(Text::detach),
+            correlation_data: self.correlation_data.as_ref().map(|data| Bytes::copy_from_slice(data)),
+            user_properties: self.user_properties.iter().map(user_property).collect(),
+            ..*self
+        }
+    }
+
     /// Takes `property`; false for one that is not the message's.
     pub(super) fn take(&mut self, property: Property) -> Result<bool, DecodeError> {
         match property {

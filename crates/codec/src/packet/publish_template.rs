@@ -126,6 +126,13 @@ impl PublishTemplate {
         }
     }
 
+    /// As [`PublishTemplate::detach`], but a payload that is shared stays shared: a copy for each of many receivers
+    /// would cost more than the buffer that it lies in.
+    #[must_use]
+    pub fn detach_head(&self) -> Self {
+        Self { head: Bytes::copy_from_slice(&self.head), payload: self.payload.clone(), ..*self }
+    }
+
     /// Size of the whole packet in bytes, to compare with the receiver's Maximum Packet Size.
     pub fn encoded_len(&self, header: &PublishHeader<'_>, version: ProtocolVersion) -> usize {
         let remaining = self.parts().remaining(header, version).0;

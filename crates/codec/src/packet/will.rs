@@ -51,6 +51,17 @@ impl Will {
         Ok(Self { qos, retain, topic, payload, delay_interval, properties: properties.boxed() })
     }
 
+    /// A copy for whoever keeps it long: it no longer keeps the buffer of its CONNECT alive.
+    #[must_use]
+    pub fn detach(&self) -> Self {
+        Self {
+            topic: self.topic.detach(),
+            payload: Bytes::copy_from_slice(&self.payload),
+            properties: self.properties.as_ref().map(|properties| Box::new(properties.detach())),
+            ..*self
+        }
+    }
+
     pub(super) fn encode(&self, version: ProtocolVersion, out: &mut Vec<u8>) {
         if version.is_v5() {
             put_properties(out, |writer| {

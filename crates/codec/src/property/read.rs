@@ -49,6 +49,7 @@ pub(crate) struct PropertyReader {
     seen: u64,
     last: Option<PropertyId>,
     subscription_ids_repeat: bool,
+    user_properties_left: u32,
 }
 
 impl PropertyReader {
@@ -58,7 +59,9 @@ impl PropertyReader {
     /// A Property Length past the end of the packet.
     pub(crate) fn take(body: &mut Reader) -> Result<Self, DecodeError> {
         let len = body.varint()? as usize;
-        Ok(Self { reader: Reader::new(body.take(len)?), seen: 0, last: None, subscription_ids_repeat: false })
+        let user_properties_left = body.user_properties_maximum();
+        let reader = body.part(len)?;
+        Ok(Self { reader, seen: 0, last: None, subscription_ids_repeat: false, user_properties_left })
     }
 
     /// In a PUBLISH to a Client every matching subscription adds its identifier `[MQTT-3.3.4-4]`.
@@ -84,6 +87,10 @@ impl PropertyReader {
             return Err(DecodeError::PropertyTwice(id));
         }
         self.seen |= bit;
+        if id == PropertyId::UserProperty {
+            let left = self.user_properties_left.checked_sub(1);
+            self.user_properties_left = left.ok_or(DecodeError::TooManyUserProperties)?;
+        }
         self.last = Some(id);
         self.value(id).map(Some)
     }

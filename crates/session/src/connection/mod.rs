@@ -96,6 +96,11 @@ impl Connection {
         &self.limits
     }
 
+    /// Control packets written so far, but for DISCONNECT.
+    pub fn packets_sent(&self) -> u64 {
+        self.timers.packets_sent()
+    }
+
     /// The session as it is now.
     pub fn session(&self) -> &Session {
         &self.session

@@ -1,0 +1,173 @@
+//! Who may open a connection, by the network address it comes from.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use dashmap::DashMap;
+
+use crate::token_bucket::{Rate, TokenBucket};
+
+/// Connections and CONNECTs by address. With neither bound in force nothing is kept.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    limits: AdmissionLimits,
+    addresses: DashMap<IpAddr, Address>,
+    /// CONNECTs from anywhere.
+    all: Mutex<TokenBucket>,
+    /// Addresses seen since the last sweep. Relaxed: it guards nothing, a sweep too many does no harm.
+    seen: AtomicUsize,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AdmissionLimits {
+    /// Connections of one address at a time; 0 = no bound.
+    pub(crate) per_address: u32,
+    pub(crate) connects_per_address: Option<Rate>,
+    pub(crate) connects: Option<Rate>,
+}
+
+#[derive(Debug)]
+struct Address {
+    open: u32,
+    connects: TokenBucket,
+}
+
+impl Admission {
+    pub(crate) fn new(limits: AdmissionLimits, now: Instant) -> Self {
+        Self { limits, addresses: DashMap::new(), all: Mutex::new(TokenBucket::full(now)), seen: AtomicUsize::new(0) }
+    }
+
+    /// A connection opens: whether its address may have one more. If so, [`Admission::leave`] has to follow.
+    pub(crate) fn enter(&self, address: IpAddr, now: Instant) -> bool {
+        if !self.counts() {
+            return true;
+        }
+        self.sweep(now);
+        let mut entry = self.entry(address, now);
+        if self.limits.per_address > 0 && entry.open >= self.limits.per_address {
+            return false;
+        }
+        entry.open += 1;
+        true
+    }
+
+    /// The connection is over.
+    pub(crate) fn leave(&self, address: IpAddr, now: Instant) {
+        let key = key(address);
+        if let Some(mut entry) = self.addresses.get_mut(&key) {
+            entry.open = entry.open.saturating_sub(1);
+        }
+        // What an address has spent outlives its connections, else coming anew would refill it.
+        self.addresses.remove_if(&key, |_, entry| entry.is_idle(now));
+    }
+
+    /// Whether a CONNECT from `address` comes within the rates.
+    pub(crate) fn may_connect(&self, address: IpAddr, now: Instant) -> bool {
+        if let Some(rate) = self.limits.connects_per_address
+            && !self.entry(address, now).connects.try_take(rate, now)
+        {
+            return false;
+        }
+        let Some(rate) = self.limits.connects else { return true };
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).try_take(rate, now)
+    }
+
+    fn counts(&self) -> bool {
+        self.limits.per_address > 0 || self.limits.connects_per_address.is_some()
+    }
+
+    fn entry(&self, address: IpAddr, now: Instant) -> dashmap::mapref::one::RefMut<'_, IpAddr, Address> {
+        let new = || Address { open: 0, connects: TokenBucket::full(now) };
+        self.addresses.entry(key(address)).or_insert_with(new)
+    }
+
+    /// Forgets addresses that have no connection and have spent nothing: at most as many stay as came in one
+    /// second, and some.
+    fn sweep(&self, now: Instant) {
+        if self.seen.fetch_add(1, Ordering::Relaxed) % SWEEP_EVERY == SWEEP_EVERY - 1 {
+            self.addresses.retain(|_, entry| !entry.is_idle(now));
+        }
+    }
+}
+
+impl Address {
+    fn is_idle(&self, now: Instant) -> bool {
+        self.open == 0 && self.connects.is_full(now)
+    }
+}
+
+/// What counts as one address: of IPv6 the network of 64 bits that one customer has all to himself.
+fn key(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = u128::from_be_bytes(address.octets()) >> 64 << 64;
+            IpAddr::V6(Ipv6Addr::from(network))
+        }
+        v4 => v4,
+    }
+}
+
+/// Connections between two sweeps.
+const SWEEP_EVERY: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn admission(per_address: u32, connects: u64) -> (Admission, Instant) {
+        let connects_per_address = Rate::per_second(connects);
+        let now = Instant::now();
+        (Admission::new(AdmissionLimits { per_address, connects_per_address, connects: None }, now), now)
+    }
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn each_address_has_its_own_places() {
+        let (admission, now) = admission(2, 0);
+        let (a, b) = (address("10.0.0.1"), address("10.0.0.2"));
+        assert!(admission.enter(a, now) && admission.enter(a, now) && !admission.enter(a, now));
+        assert!(admission.enter(b, now));
+        admission.leave(a, now);
+        assert!(admission.enter(a, now) && !admission.enter(a, now));
+        for address in [a, a, b] {
+            admission.leave(address, now);
+        }
+        assert!(admission.addresses.is_empty());
+    }
+
+    #[test]
+    fn one_ipv6_network_and_one_mapped_address_are_one_address() {
+        let (admission, now) = admission(1, 0);
+        assert!(admission.enter(address("2001:db8::1"), now));
+        assert!(!admission.enter(address("2001:db8::ffff"), now));
+        assert!(admission.enter(address("2001:db8:0:1::1"), now));
+        assert!(admission.enter(address("10.0.0.1"), now));
+        assert!(!admission.enter(address("::ffff:10.0.0.1"), now));
+    }
+
+    #[test]
+    fn coming_anew_does_not_refill_and_nothing_is_kept_for_ever() {
+        let (admission, now) = admission(0, 5);
+        let a = address("10.0.0.1");
+        let connects = (0..20).filter(|_| {
+            assert!(admission.enter(a, now));
+            let may = admission.may_connect(a, now);
+            admission.leave(a, now);
+            may
+        });
+        assert_eq!(connects.count(), 5);
+        let later = now + Duration::from_secs(2);
+        for number in 0..SWEEP_EVERY as u32 {
+            admission.enter(IpAddr::from(number.to_be_bytes()), later);
+            admission.leave(IpAddr::from(number.to_be_bytes()), later);
+        }
+        assert!(admission.addresses.is_empty());
+    }
+}

@@ -1,0 +1,59 @@
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use tokio::time::Sleep;
+
+use crate::token_bucket::{Rate, TokenBucket};
+
+/// Holds a client to its rate of PUBLISHes by not reading from it: nothing is lost, its socket fills up.
+///
+/// What was read and not decoded waits too. A pause is at most a second, and packets are taken in between, so
+/// that Keep Alive does not run out on a client that waits for us.
+#[derive(Debug)]
+pub(super) struct Throttle {
+    rate: Option<Rate>,
+    bucket: TokenBucket,
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+/// What [`Throttle::poll`] allows.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Throttled {
+    /// Nothing is held back.
+    No,
+    /// A pause is over: what was read before is to be decoded.
+    Resumed,
+    /// Not yet; the task is woken.
+    Yes,
+}
+
+impl Throttle {
+    pub(super) fn new(rate: Option<Rate>, now: Instant) -> Self {
+        Self { rate, bucket: TokenBucket::full(now), pause: None }
+    }
+
+    /// A PUBLISH has been taken. Whether a pause begins.
+    pub(super) fn count(&mut self, now: Instant) -> bool {
+        let Some(rate) = self.rate else { return false };
+        let Some(at) = self.bucket.take(rate, now) else { return false };
+        self.pause = Some(Box::pin(tokio::time::sleep_until(at.into())));
+        true
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.pause.is_some()
+    }
+
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Throttled {
+        let Some(pause) = &mut self.pause else { return Throttled::No };
+        match pause.as_mut().poll(context) {
+            Poll::Pending => Throttled::Yes,
+            Poll::Ready(()) => {
+                self.pause = None;
+                Throttled::Resumed
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use tenbin_codec::{Text, TopicFilter};
+use tenbin_session::Delivery;
+
+use super::retained::{Cursor, PageRoom};
+use super::{Grant, Router};
+
+/// The retained messages that a session's SUBSCRIBEs have asked for, read from the store page by page as its
+/// connection has room for them: however many there are, they neither fill the queue nor hold the store's lock long.
+///
+/// Bounded by the number of subscriptions: there is one entry for each at most, and no message in it.
+#[derive(Debug, Default)]
+pub(crate) struct RetainedPages {
+    /// What was granted QoS 1 or 2, which the send quota may hold back, by the text of the filter.
+    acknowledged: Waiting,
+    /// What was granted QoS 0.
+    unacknowledged: Waiting,
+}
+
+type Waiting = BTreeMap<Text, Search>;
+
+#[derive(Debug)]
+struct Search {
+    filter: TopicFilter,
+    grant: Grant,
+    /// Where the last page ended; `None` before the first.
+    cursor: Option<Cursor>,
+}
+
+/// How a search for retained messages came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Paged {
+    /// Nothing is left, or nothing may go for want of send quota.
+    Enough,
+    /// To be called again.
+    More,
+}
+
+impl RetainedPages {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.acknowledged.is_empty() && self.unacknowledged.is_empty()
+    }
+
+    /// A SUBSCRIBE asks for what matches `filter`, from the beginning.
+    pub(crate) fn begin(&mut self, filter: &TopicFilter, grant: Grant) {
+        self.cancel(filter);
+        let is_acknowledged = grant.options.qos.is_acknowledged();
+        let waiting = if is_acknowledged { &mut self.acknowledged } else { &mut self.unacknowledged };
+        let filter = filter.detach();
+        waiting.insert(filter.text().clone(), Search { filter, grant, cursor: None });
+    }
+
+    /// The subscription is gone.
+    pub(crate) fn cancel(&mut self, filter: &TopicFilter) {
+        self.acknowledged.remove(filter.text());
+        self.unacknowledged.remove(filter.text());
+    }
+
+    /// What would be sent at QoS 0 does not wait for the next connection.
+    pub(crate) fn connection_ended(&mut self) {
+        self.unacknowledged.clear();
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.acknowledged.clear();
+        self.unacknowledged.clear();
+    }
+
+    /// Takes the next messages: about `bytes` of them, and at most `quota` that are to be acknowledged.
+    pub(crate) fn take(
+        &mut self,
+        router: &Router,
+        quota: usize,
+        bytes: usize,
+        now: Instant,
+        into: &mut Vec<Delivery>,
+    ) -> Paged {
+        let mut room = PageRoom { messages: PAGE_MESSAGES, bytes, visits: PAGE_VISITS };
+        let mut quota = quota;
+        loop {
+            let held_back = quota == 0;
+            let acknowledged = self.acknowledged.first_entry().filter(|_| !held_back);
+            let takes_quota = acknowledged.is_some();
+            let Some(mut next) = acknowledged.or_else(|| self.unacknowledged.first_entry()) else {
+                return Paged::Enough;
+            };
+            if room.is_used_up() {
+                return Paged::More;
+            }
+            let Search { filter, grant, cursor } = next.get_mut();
+            let messages = if takes_quota { room.messages.min(quota) } else { room.messages };
+            let before = into.len();
+            let left = router.retained.page(filter, cursor, PageRoom { messages, ..room }, now, |message| {
+                into.push(message.delivery(*grant));
+            });
+            if cursor.is_none() {
+                next.remove();
+            }
+            let taken = &into[before..];
+            quota -= taken.iter().filter(|delivery| delivery.qos.is_acknowledged()).count();
+            room = PageRoom { messages: room.messages - taken.len(), ..left };
+        }
+    }
+}
+
+/// Messages of one page, and nodes of the store that are looked at for it.
+const PAGE_MESSAGES: usize = 256;
+const PAGE_VISITS: usize = 2048;

@@ -1,0 +1,199 @@
+//! What the broker tells of itself: retained messages below `$SYS/broker/`, under the names that Mosquitto gave them.
+//!
+//! Nothing that a client chose stands in a topic or a payload. The figures are read here, once an interval, from
+//! counters that are written once per batch.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tenbin_codec::TopicName;
+use tenbin_session::Publication;
+
+use crate::metrics::MetricsSnapshot;
+use crate::router::Publisher;
+use crate::shared::Shared;
+
+/// Publishes what has changed, at once and then once an interval, for ever.
+pub(crate) async fn run(shared: Arc<Shared>, interval: Duration) {
+    let mut topics = SysTopics::new(Instant::now());
+    let mut ticks = tokio::time::interval(interval);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        topics.publish(&shared, Instant::now());
+    }
+}
+
+#[derive(Debug)]
+struct SysTopics {
+    publisher: Publisher,
+    started: Instant,
+    /// What was published last, by topic.
+    published: HashMap<String, String>,
+    loads: Vec<Load>,
+    averaged: Instant,
+}
+
+/// A counter's increase a minute, as moving averages.
+#[derive(Debug)]
+struct Load {
+    name: &'static str,
+    counter: Counter,
+    last: u64,
+    averages: [f64; AVERAGES.len()],
+}
+
+impl SysTopics {
+    fn new(now: Instant) -> Self {
+        let load = |&(name, counter)| Load { name, counter, last: 0, averages: [0.0; AVERAGES.len()] };
+        Self {
+            publisher: Publisher::new(0),
+            started: now,
+            published: HashMap::new(),
+            loads: LOADS.iter().map(load).collect(),
+            averaged: now,
+        }
+    }
+
+    fn publish(&mut self, shared: &Shared, now: Instant) {
+        let metrics = shared.metrics.snapshot();
+        let elapsed = now.saturating_duration_since(self.averaged);
+        self.averaged = now;
+        let mut values = figures(shared, &metrics, now.saturating_duration_since(self.started));
+        for load in &mut self.loads {
+            load.update(&metrics, elapsed);
+            let averages = AVERAGES.iter().zip(load.averages);
+            values.extend(averages.map(|((span, _), value)| (format!("{}/{span}", load.name), format!("{value:.2}"))));
+        }
+        for (name, value) in values {
+            if self.published.get(&name) != Some(&value) {
+                self.publish_one(shared, &name, &value, now);
+                self.published.insert(name, value);
+            }
+        }
+        self.publisher.flush(&shared.router, now);
+    }
+
+    fn publish_one(&mut self, shared: &Shared, name: &str, value: &str, now: Instant) {
+        let Ok(topic) = TopicName::try_from(&format!("$SYS/broker/{name}")[..]) else { return };
+        let payload = Bytes::copy_from_slice(value.as_bytes());
+        let publication = Publication { retain: true, ..Publication::new(topic, payload) };
+        self.publisher.publish(&shared.router, &publication, now);
+    }
+}
+
+impl Load {
+    fn update(&mut self, metrics: &MetricsSnapshot, elapsed: Duration) {
+        let value = (self.counter)(metrics);
+        let added = value.saturating_sub(self.last);
+        self.last = value;
+        let minutes = elapsed.as_secs_f64() / 60.0;
+        if minutes <= 0.0 {
+            return;
+        }
+        let a_minute = added as f64 / minutes;
+        for ((_, span), average) in AVERAGES.iter().zip(&mut self.averages) {
+            let kept = (-minutes / span).exp();
+            *average = a_minute + kept * (*average - a_minute);
+        }
+    }
+}
+
+/// Names below `$SYS/broker/`, and values.
+fn figures(shared: &Shared, metrics: &MetricsSnapshot, uptime: Duration) -> Vec<(String, String)> {
+    let (retained, retained_bytes) = shared.router.retained_totals();
+    let (queued, queued_bytes) = (shared.budget.messages(), shared.budget.used());
+    let sessions = shared.registry.len() as u64;
+    let count = |count: usize| count as u64;
+    let numbers = [
+        ("clients/total", sessions),
+        ("clients/connected", metrics.clients_connected),
+        ("clients/active", metrics.clients_connected),
+        ("clients/disconnected", sessions.saturating_sub(metrics.clients_connected)),
+        ("clients/inactive", sessions.saturating_sub(metrics.clients_connected)),
+        ("clients/maximum", metrics.clients_maximum),
+        ("clients/expired", metrics.clients_expired),
+        ("connections/opened", metrics.connections_opened),
+        ("connections/refused", metrics.connections_refused),
+        ("connections/rate_limited", metrics.connects_rate_limited),
+        ("connections/violations", metrics.violations),
+        ("messages/received", metrics.packets_received),
+        ("messages/sent", metrics.packets_sent),
+        ("messages/stored", count(retained + queued)),
+        ("publish/messages/received", metrics.messages_received),
+        ("publish/messages/sent", metrics.messages_sent),
+        ("publish/messages/dropped", metrics.dropped()),
+        ("publish/messages/dropped/queue_full", metrics.dropped_queue_full),
+        ("publish/messages/dropped/offline", metrics.dropped_offline),
+        ("publish/messages/dropped/expired", metrics.dropped_expired),
+        ("publish/messages/dropped/too_large", metrics.dropped_too_large),
+        ("publish/paused", metrics.publishers_paused),
+        ("bytes/received", metrics.bytes_received),
+        ("bytes/sent", metrics.bytes_sent),
+        ("subscriptions/count", metrics.subscriptions),
+        ("retained messages/count", count(retained)),
+        ("retained messages/bytes", count(retained_bytes)),
+        ("queued messages/count", count(queued)),
+        ("queued messages/bytes", count(queued_bytes)),
+        ("store/messages/count", count(retained + queued)),
+        ("store/messages/bytes", count(retained_bytes + queued_bytes)),
+        ("load_reports/accepted", metrics.load_reports),
+        ("load_reports/rejected", metrics.load_reports_rejected),
+    ];
+    let mut figures: Vec<_> = numbers.map(|(name, value)| (name.to_owned(), value.to_string())).into();
+    figures.push(("version".to_owned(), format!("tenbin version {}", env!("CARGO_PKG_VERSION"))));
+    figures.push(("uptime".to_owned(), format!("{} seconds", uptime.as_secs())));
+    figures
+}
+
+/// Spans of the averages: name and minutes.
+const AVERAGES: [(&str, f64); 3] = [("1min", 1.0), ("5min", 5.0), ("15min", 15.0)];
+
+/// Takes one figure out.
+type Counter = fn(&MetricsSnapshot) -> u64;
+
+/// What is averaged.
+const LOADS: [(&str, Counter); 9] = [
+    ("load/connections", |metrics| metrics.connects_accepted),
+    ("load/sockets", |metrics| metrics.connections_opened),
+    ("load/messages/received", |metrics| metrics.packets_received),
+    ("load/messages/sent", |metrics| metrics.packets_sent),
+    ("load/publish/received", |metrics| metrics.messages_received),
+    ("load/publish/sent", |metrics| metrics.messages_sent),
+    ("load/publish/dropped", MetricsSnapshot::dropped),
+    ("load/bytes/received", |metrics| metrics.bytes_received),
+    ("load/bytes/sent", |metrics| metrics.bytes_sent),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_steady_load_is_its_own_average() {
+        let shared = Shared::new(crate::Config::default());
+        let counter = |metrics: &MetricsSnapshot| metrics.messages_received;
+        let mut load = Load { name: "x", counter, last: 0, averages: [0.0; 3] };
+        for _ in 0..2000 {
+            shared.metrics.messages_received.add(100);
+            load.update(&shared.metrics.snapshot(), Duration::from_secs(10));
+        }
+        assert!(load.averages.iter().all(|average| (average - 600.0).abs() < 0.01), "{load:?}");
+        load.update(&shared.metrics.snapshot(), Duration::from_secs(60));
+        assert!((load.averages[0] - 600.0 / std::f64::consts::E).abs() < 0.01, "{load:?}");
+    }
+
+    #[test]
+    fn only_what_has_changed_is_published() {
+        let shared = Shared::new(crate::Config::default());
+        let now = Instant::now();
+        let mut topics = SysTopics::new(now);
+        topics.publish(&shared, now);
+        let first = topics.published.clone();
+        topics.publish(&shared, now + Duration::from_secs(10));
+        let changed = topics.published.iter().filter(|(name, value)| first.get(*name) != Some(value));
+        assert_eq!(changed.map(|(name, _)| &name[..]).collect::<Vec<_>>(), ["uptime"]);
+    }
+}

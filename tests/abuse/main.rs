@@ -1,0 +1,24 @@
+#![cfg(target_os = "linux")]
+//! Clients that are up to no good. Each test states what the broker may take of memory and time meanwhile.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod amplification;
+mod canary;
+mod growth;
+mod intervals;
+mod pinning;
+mod retained_storm;
+mod slow;
+mod takeover;
+mod topics;
+mod unacknowledged;
+
+use support::{BrokerProcess, ConfigFile};
+
+/// A broker whose configuration holds these lines.
+fn broker_with(config: &str) -> BrokerProcess {
+    let file = ConfigFile::new(config);
+    BrokerProcess::start(&["--config", file.path()])
+}

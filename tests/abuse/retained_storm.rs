@@ -1,0 +1,158 @@
+//! Wildcard subscriptions to all retained messages at once.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use tenbin_codec::{Packet, ProtocolVersion, Publish, QoS, WriteBuffer};
+
+use crate::broker_with;
+use crate::growth::Growth;
+use crate::support::{BrokerProcess, RawClient, lasting, message, number_of};
+
+const MESSAGES: usize = 50_000;
+
+fn retain_many(broker: &BrokerProcess) {
+    let mut publisher = broker.v5("publisher");
+    let mut out = WriteBuffer::new();
+    for number in 0..MESSAGES {
+        let publish = message(&format!("kept/{}/{number}", number % 100), &number.to_string());
+        Packet::Publish(Publish { retain: true, ..publish }).encode(ProtocolVersion::V5, &mut out);
+    }
+    publisher.send_bytes(&out.to_bytes());
+    publisher.settle();
+}
+
+fn receive_all(client: &mut RawClient) -> HashSet<usize> {
+    let mut numbers = HashSet::new();
+    while numbers.len() < MESSAGES {
+        let message = client.receive_message();
+        assert!(message.retain && numbers.insert(number_of(&message)), "twice");
+    }
+    client.expect_nothing_waiting();
+    numbers
+}
+
+/// More of them than a queue holds arrive, all and once, at any QoS; and a second SUBSCRIBE brings them again.
+#[test]
+fn more_than_a_queue_holds_arrive() {
+    let broker = broker_with("[queue]\nmessages_maximum = 100\n[sessions]\nin_flight_maximum = 50");
+    retain_many(&broker);
+    for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
+        let mut client = broker.v5("client");
+        client.subscribe("#", qos);
+        // `receive_message` acknowledges at the QoS of the message: that of its publisher, which is 0.
+        receive_all(&mut client);
+        client.subscribe("#", qos);
+        receive_all(&mut client);
+    }
+}
+
+/// What a session has not got yet of QoS 1 waits for its next connection.
+#[test]
+fn what_is_not_sent_yet_waits_for_the_next_connection() {
+    let broker = broker_with("[sessions]\nin_flight_maximum = 10");
+    let mut publisher = broker.v5("publisher");
+    for number in 0..100 {
+        publisher.publish_with(crate::support::retained(&format!("kept/{number}"), &number.to_string()));
+    }
+    let mut client = broker.connect(lasting(ProtocolVersion::V5, "client"));
+    client.subscribe("kept/+", QoS::AtLeastOnce);
+    let mut numbers = (0..5).map(|_| number_of(&client.receive_message())).collect::<HashSet<_>>();
+    client.cut();
+    let mut client = broker.connect(lasting(ProtocolVersion::V5, "client"));
+    while numbers.len() < 100 {
+        numbers.insert(number_of(&client.receive_message()));
+    }
+    client.unsubscribe(&["kept/+"]);
+    client.subscribe("kept/+", QoS::AtLeastOnce);
+    client.unsubscribe(&["kept/+"]);
+    // Those that were on their way come, the others do not any more.
+    assert!(client.drain().len() < 30);
+}
+
+/// 50 clients ask for 50,000 messages each, again and again, and read nothing: growth ≤ 64 MiB, and others are served
+/// within a second.
+#[test]
+fn who_asks_and_does_not_read_takes_little() {
+    let broker = BrokerProcess::start(&[]);
+    retain_many(&broker);
+    let mut growth = Growth::of(&broker);
+    let mut storm = (0..50).map(|number| broker.v5(&format!("storm-{number}"))).collect::<Vec<_>>();
+    let subscribe = crate::support::hex("82 07 00 01 00 00 01 23 00");
+    let mut longest = Duration::ZERO;
+    for _ in 0..5 {
+        storm.iter_mut().for_each(|client| client.send_bytes(&subscribe));
+        let began = Instant::now();
+        broker.assert_serves();
+        longest = longest.max(began.elapsed());
+        growth.look();
+    }
+    assert!(longest < Duration::from_secs(1), "somebody else waits for {longest:?}");
+    growth.assert_within(64, "50 x 5 x 50,000 retained messages");
+    drop(storm);
+    let mut client = broker.v5("client");
+    client.subscribe("kept/#", QoS::AtMostOnce);
+    receive_all(&mut client);
+}
+
+/// A sparse filter looks at everything and finds nothing: it lets others run meanwhile.
+#[test]
+fn a_filter_that_finds_nothing_holds_nobody_up() {
+    let broker = BrokerProcess::start(&[]);
+    retain_many(&broker);
+    let mut storm = (0..8).map(|number| broker.v5(&format!("storm-{number}"))).collect::<Vec<_>>();
+    for number in 0..200 {
+        let filter = format!("+/+/+/{number}");
+        let packet = crate::support::encode(
+            &Packet::Subscribe(tenbin_codec::Subscribe {
+                packet_id: tenbin_codec::PacketId::new(number + 1).expect("not 0"),
+                subscription_identifier: None,
+                user_properties: Vec::new(),
+                subscriptions: vec![crate::support::subscription(&filter, QoS::AtMostOnce)],
+            }),
+            ProtocolVersion::V5,
+        );
+        storm.iter_mut().for_each(|client| client.send_bytes(&packet));
+    }
+    let began = Instant::now();
+    broker.assert_serves();
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(2), "somebody else waits for {took:?}");
+}
+
+/// The last message that a subscriber sees of a topic is the newest, however publishing and subscribing meet.
+#[test]
+fn the_newest_message_comes_last() {
+    let broker = BrokerProcess::start(&[]);
+    let mut publisher = broker.v5("publisher");
+    let last = 2000;
+    let address = broker.address();
+    let readers = (0..4).map(|number| {
+        std::thread::spawn(move || {
+            let connect = tenbin_codec::Connect::new(ProtocolVersion::V5, crate::support::text(&format!("r{number}")));
+            let (mut client, _) = RawClient::connect(address, connect);
+            let mut newest = 0;
+            while newest < last {
+                client.subscribe("state", QoS::AtMostOnce);
+                let mut seen = 0;
+                for publish in client.drain() {
+                    seen = number_of(&publish);
+                }
+                // What it saw last may not be older than what it had seen before.
+                assert!(seen == 0 || seen >= newest, "{seen} after {newest}");
+                newest = newest.max(seen);
+                client.unsubscribe(&["state"]);
+                client.drain();
+            }
+        })
+    });
+    let readers = readers.collect::<Vec<_>>();
+    for number in 1..=last {
+        let publish = Publish { retain: true, ..message("state", &number.to_string()) };
+        publisher.send(&Packet::Publish(publish));
+        if number % 10 == 0 {
+            publisher.settle();
+        }
+    }
+    readers.into_iter().for_each(|reader| reader.join().expect("the newest comes last"));
+}

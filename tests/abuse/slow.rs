@@ -1,0 +1,61 @@
+//! Connections that say nothing, or next to nothing.
+
+use std::time::{Duration, Instant};
+
+use tenbin_codec::{Connect, ProtocolVersion};
+
+use crate::broker_with;
+use crate::growth::Growth;
+use crate::support::{RawClient, Silence, hex, text};
+
+/// 100 that say nothing, 100 that say a byte now and then: all are closed in time, growth ≤ 16 MiB.
+#[test]
+fn a_hundred_of_each_kind_are_closed_in_time() {
+    let broker = broker_with("[connections]\nconnect_timeout_ms = 1000");
+    let mut growth = Growth::of(&broker);
+    let opened = Instant::now();
+    let mut silent = (0..100).map(|_| broker.open(ProtocolVersion::V5)).collect::<Vec<_>>();
+    let mut slow = (0..100).map(|_| broker.open(ProtocolVersion::V5)).collect::<Vec<_>>();
+    // The largest CONNECT that is taken, a byte at a time.
+    slow.iter_mut().for_each(|client| client.send_bytes(&hex("10 FC FF 0F")));
+    for byte in [0, 4, b'M', b'Q'] {
+        std::thread::sleep(Duration::from_millis(150));
+        slow.iter_mut().for_each(|client| client.try_send_bytes(&[byte]));
+        growth.look();
+    }
+    broker.assert_serves();
+    silent.iter_mut().for_each(RawClient::expect_closed);
+    slow.iter_mut().for_each(RawClient::expect_closed);
+    let took = opened.elapsed();
+    assert!((900..4000).contains(&took.as_millis()), "{took:?}");
+    growth.assert_within(16, "200 slow connections");
+}
+
+/// Keep Alive is counted in packets: bytes of one that never ends do not prolong it.
+#[test]
+fn a_packet_that_never_ends_does_not_keep_a_client_alive() {
+    let broker = broker_with("");
+    let connect = Connect { keep_alive: 1, ..Connect::new(ProtocolVersion::V5, text("client")) };
+    let mut client = broker.connect(connect);
+    let began = Instant::now();
+    client.send_bytes(&hex("30 FF FF 7F 00 01 61"));
+    while !matches!(client.try_receive(Duration::from_millis(100)), Err(Silence::Closed)) {
+        client.try_send_bytes(b"x");
+        assert!(began.elapsed() < Duration::from_secs(4), "still open");
+    }
+    assert!(began.elapsed() >= Duration::from_millis(1400), "{:?}", began.elapsed());
+}
+
+/// 50 packets of 4 MiB are begun and never ended: a connection buffers what has come, growth ≤ 24 MiB.
+#[test]
+fn announced_lengths_cost_what_has_come() {
+    let broker = broker_with("");
+    let mut growth = Growth::of(&broker);
+    let mut clients = (0..50).map(|number| broker.v5(&format!("client-{number}"))).collect::<Vec<_>>();
+    for client in &mut clients {
+        client.send_bytes(&hex("30 FB FF FF 01 00 01 61 00"));
+        client.send_bytes(&[0; 64 * 1024]);
+    }
+    broker.assert_serves();
+    growth.assert_within(24, "50 packets of 4 MiB begun");
+}

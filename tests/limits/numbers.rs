@@ -1,0 +1,157 @@
+//! How many of something there may be.
+
+use std::time::{Duration, Instant};
+
+use tenbin_codec::{Connect, Packet, ProtocolVersion, Publish, QoS, ReasonCode};
+
+use crate::broker_with;
+use crate::support::{RawClient, Silence, at_qos, hex, lasting, retained, subscription, text};
+
+#[test]
+fn connections_of_one_address() {
+    let broker = broker_with("[connections]\nper_address_maximum = 2");
+    let mut first = broker.v5("first");
+    let second = broker.v5("second");
+    // Before it has said anything, and without an answer: there is no packet to answer.
+    broker.open(ProtocolVersion::V5).expect_closed();
+    first.settle();
+    second.disconnect();
+    let until = Instant::now() + Duration::from_secs(5);
+    loop {
+        let mut third = broker.open(ProtocolVersion::V5);
+        third.try_send_bytes(&hex("10 0D 00 04 4D 51 54 54 05 02 00 3C 00 00 00"));
+        match third.try_receive(Duration::from_secs(5)) {
+            Ok(Packet::ConnAck(connack)) => break assert_eq!(connack.reason, ReasonCode::Success),
+            Err(Silence::Closed) => assert!(Instant::now() < until, "no place after one has left"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn sessions() {
+    let broker = broker_with("[sessions]\nmaximum = 2");
+    broker.connect(lasting(ProtocolVersion::V5, "asleep")).disconnect();
+    let awake = broker.v5("awake");
+    for version in [ProtocolVersion::V5, ProtocolVersion::V311] {
+        let (mut client, connack) = RawClient::try_connect(broker.address(), Connect::new(version, text("third")));
+        let expected = if version.is_v5() { ReasonCode::QuotaExceeded } else { ReasonCode::ServerUnavailable };
+        assert_eq!(connack.reason, expected, "{version}");
+        client.expect_closed();
+    }
+    // Those that are there are served, connected or not.
+    broker.connect(lasting(ProtocolVersion::V5, "asleep")).disconnect();
+    broker.v5("awake").disconnect();
+    drop(awake);
+    broker.v5("third").settle();
+}
+
+#[test]
+fn subscriptions_of_one_client() {
+    let broker = broker_with("[sessions]\nsubscriptions_maximum = 3");
+    let mut client = broker.v5("client");
+    let all = ["a", "b", "$share/g/c", "d"].map(|filter| subscription(filter, QoS::AtMostOnce));
+    let reasons = client.subscribe_to(None, all.to_vec());
+    assert_eq!(reasons[..3], [ReasonCode::Success; 3]);
+    assert_eq!(reasons[3], ReasonCode::QuotaExceeded);
+    client.subscribe("a", QoS::AtLeastOnce); // replaced, not added
+    client.unsubscribe(&["b"]);
+    client.subscribe("d", QoS::AtMostOnce);
+    broker.v5("other").subscribe("d", QoS::AtMostOnce);
+}
+
+#[test]
+fn unacknowledged_messages_of_a_client() {
+    let broker = broker_with("[sessions]\nreceive_maximum = 5");
+    let mut client = broker.v5("client");
+    for qos in [QoS::ExactlyOnce; 5] {
+        let publish = Publish { packet_id: Some(client.next_id()), ..at_qos("t", "x", qos) };
+        client.send(&Packet::Publish(publish));
+    }
+    client.settle();
+    let publish = Publish { packet_id: Some(client.next_id()), ..at_qos("t", "x", QoS::ExactlyOnce) };
+    client.send(&Packet::Publish(publish));
+    let packets = client.read_to_end();
+    match packets.last() {
+        Some(Packet::Disconnect(disconnect)) => assert_eq!(disconnect.reason, ReasonCode::ReceiveMaximumExceeded),
+        other => panic!("{other:?} instead of DISCONNECT"),
+    }
+}
+
+#[test]
+fn unacknowledged_messages_to_a_client() {
+    let broker = broker_with("[sessions]\nin_flight_maximum = 3");
+    for version in [ProtocolVersion::V5, ProtocolVersion::V311] {
+        let mut client = broker.client(version, "client");
+        client.subscribe("t", QoS::AtLeastOnce);
+        let mut publisher = broker.v5("publisher");
+        for number in 0..10 {
+            publisher.publish("t", &number.to_string(), QoS::AtLeastOnce);
+        }
+        let first = (0..3).map(|_| client.receive_publish()).collect::<Vec<_>>();
+        client.expect_nothing_for(Duration::from_millis(100));
+        first.iter().for_each(|publish| client.acknowledge(publish));
+        for number in 3..10 {
+            assert_eq!(client.receive_message().payload, number.to_string());
+        }
+        client.expect_nothing_waiting();
+    }
+}
+
+#[test]
+fn queued_messages_of_a_session() {
+    let broker = broker_with("[queue]\nmessages_maximum = 4");
+    let mut sleeper = broker.connect(lasting(ProtocolVersion::V5, "sleeper"));
+    sleeper.subscribe("t", QoS::ExactlyOnce);
+    sleeper.disconnect();
+    let mut publisher = broker.v5("publisher");
+    for number in 0..10 {
+        publisher.publish("t", &number.to_string(), QoS::AtLeastOnce);
+    }
+    let mut sleeper = broker.connect(lasting(ProtocolVersion::V5, "sleeper"));
+    assert_eq!(sleeper.drain_payloads(), ["0", "1", "2", "3"]);
+}
+
+#[test]
+fn queued_bytes_of_all_sessions() {
+    let broker = broker_with("[queue]\ntotal_bytes_maximum = 130000");
+    for number in 0..10 {
+        let mut sleeper = broker.connect(lasting(ProtocolVersion::V5, &format!("sleeper-{number}")));
+        sleeper.subscribe(&format!("t/{number}"), QoS::AtLeastOnce);
+        sleeper.disconnect();
+    }
+    let mut publisher = broker.v5("publisher");
+    for number in 0..10 {
+        publisher.publish(&format!("t/{number}"), &"x".repeat(30_000), QoS::AtLeastOnce);
+    }
+    let waiting = || {
+        let counts = (0..10).map(|number| {
+            let mut sleeper = broker.connect(lasting(ProtocolVersion::V5, &format!("sleeper-{number}")));
+            let count = sleeper.drain().len();
+            sleeper.disconnect();
+            count
+        });
+        counts.sum::<usize>()
+    };
+    assert_eq!(waiting(), 3, "as many as there is room for");
+    publisher.publish("t/9", &"x".repeat(30_000), QoS::AtLeastOnce);
+    assert_eq!(waiting(), 1, "what was taken out has made room");
+}
+
+#[test]
+fn retained_messages_and_bytes() {
+    for (config, fit) in [("messages_maximum = 3", 3), ("bytes_maximum = 25000", 2)] {
+        let broker = broker_with(&format!("[retained]\n{config}"));
+        let mut client = broker.v5("client");
+        let payload = "x".repeat(10_000);
+        for number in 0..5 {
+            let reason = client.publish_with(retained(&format!("t/{number}"), &payload));
+            let expected = if number < fit { ReasonCode::Success } else { ReasonCode::QuotaExceeded };
+            assert_eq!(reason, expected, "{config}, {number}");
+        }
+        client.publish_with(retained("t/0", ""));
+        assert_eq!(client.publish_with(retained("t/4", &payload)), ReasonCode::Success, "there is room again");
+        client.subscribe("t/#", QoS::AtMostOnce);
+        assert_eq!(client.drain().len(), fit);
+    }
+}

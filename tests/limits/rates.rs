@@ -1,0 +1,76 @@
+//! How often something may happen.
+
+use std::time::{Duration, Instant};
+
+use tenbin_codec::{Connect, Packet, ProtocolVersion, QoS, ReasonCode, WriteBuffer};
+
+use crate::broker_with;
+use crate::support::{RawClient, message, text};
+
+#[test]
+fn connects() {
+    for key in ["connects_per_second", "connects_per_second_per_address"] {
+        let broker = broker_with(&format!("[connections]\n{key} = 5"));
+        let began = Instant::now();
+        let mut accepted = 0;
+        for number in 0..30 {
+            let version = if number % 2 == 0 { ProtocolVersion::V5 } else { ProtocolVersion::V311 };
+            let connect = Connect::new(version, text(&format!("client-{number}")));
+            let (mut client, connack) = RawClient::try_connect(broker.address(), connect);
+            if connack.reason == ReasonCode::Success {
+                accepted += 1;
+                continue;
+            }
+            let refused =
+                if version.is_v5() { ReasonCode::ConnectionRateExceeded } else { ReasonCode::ServerUnavailable };
+            assert_eq!(connack.reason, refused);
+            client.expect_closed();
+        }
+        let most = 5 + began.elapsed().as_millis() as usize / 200 + 1;
+        assert!((5..=most).contains(&accepted), "{key}: {accepted} accepted in {:?}", began.elapsed());
+        std::thread::sleep(Duration::from_millis(400));
+        broker.v5("later").settle();
+    }
+}
+
+/// Who publishes too fast is held back and loses nothing; nobody else notices.
+#[test]
+fn publishes() {
+    let broker = broker_with("[connections]\npublishes_per_second = 200");
+    let mut reader = broker.v5("reader");
+    reader.subscribe("t", QoS::AtMostOnce);
+    let mut publisher = broker.connect(Connect {
+        keep_alive: 1, // shorter than the pause in all
+        ..Connect::new(ProtocolVersion::V5, text("publisher"))
+    });
+    let mut out = WriteBuffer::new();
+    for number in 0..800 {
+        Packet::Publish(message("t", &number.to_string())).encode(ProtocolVersion::V5, &mut out);
+    }
+    let began = Instant::now();
+    publisher.send_bytes(&out.to_bytes());
+    for number in 0..800 {
+        assert_eq!(reader.receive_publish().payload, number.to_string());
+        if number == 300 {
+            let began = Instant::now();
+            broker.assert_serves();
+            assert!(began.elapsed() < Duration::from_secs(1), "others wait for {:?}", began.elapsed());
+        }
+    }
+    let took = began.elapsed();
+    assert!((2900..6000).contains(&took.as_millis()), "800 messages took {took:?}");
+    publisher.settle();
+}
+
+#[test]
+fn acknowledged_publishes_are_held_back_too() {
+    let broker = broker_with("[connections]\npublishes_per_second = 50");
+    let mut publisher = broker.v5("publisher");
+    let began = Instant::now();
+    for _ in 0..75 {
+        publisher.publish("t", "x", QoS::ExactlyOnce);
+        publisher.publish("t", "x", QoS::AtLeastOnce);
+    }
+    let took = began.elapsed();
+    assert!((1900..5000).contains(&took.as_millis()), "150 messages took {took:?}");
+}

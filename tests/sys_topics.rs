@@ -1,0 +1,235 @@
+//! `$SYS` topics: what the broker tells of itself.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use support::{BrokerProcess, ConfigFile, RawClient, VERSIONS, at_qos, lasting, message, retained, text, topic};
+use tenbin_codec::{Connect, ProtocolVersion, Publish, QoS, ReasonCode, Will};
+
+/// A broker that publishes each second.
+fn broker() -> BrokerProcess {
+    let file = ConfigFile::new("[sys]\ninterval_seconds = 1");
+    BrokerProcess::start(&["--config", file.path()])
+}
+
+/// The values that are retained now, by the part of the name behind `$SYS/broker/`.
+fn values(broker: &BrokerProcess) -> BTreeMap<String, String> {
+    let mut reader = broker.v5("sys-reader");
+    reader.subscribe("$SYS/#", QoS::AtMostOnce);
+    let values = reader.drain().into_iter().map(|publish| {
+        let name = text_of(publish.topic.as_bytes());
+        let name = name.strip_prefix("$SYS/broker/").expect("all are below it").to_owned();
+        (name, text_of(&publish.payload))
+    });
+    let values = values.collect();
+    reader.disconnect();
+    values
+}
+
+fn text_of(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+/// Waits until the named figures have these values.
+fn wait_for(broker: &BrokerProcess, expected: &[(&str, u64)]) {
+    let until = Instant::now() + support::PATIENCE;
+    loop {
+        let values = values(broker);
+        let value = |name| values.get(name).map_or(0, |value: &String| value.parse().expect("a number"));
+        let found = expected.iter().map(|(name, _)| (*name, value(*name)));
+        let found = found.collect::<Vec<(_, u64)>>();
+        if found == expected {
+            return;
+        }
+        assert!(Instant::now() < until, "{found:?} instead of {expected:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn the_common_names_are_there_from_the_start() {
+    let broker = BrokerProcess::start(&[]);
+    let until = Instant::now() + support::PATIENCE;
+    let values = loop {
+        let values = values(&broker);
+        if values.contains_key("load/bytes/sent/15min") {
+            break values;
+        }
+        assert!(Instant::now() < until, "nothing is published");
+    };
+    for name in [
+        "version",
+        "uptime",
+        "clients/connected",
+        "clients/disconnected",
+        "clients/total",
+        "clients/maximum",
+        "clients/expired",
+        "messages/received",
+        "messages/sent",
+        "publish/messages/received",
+        "publish/messages/sent",
+        "publish/messages/dropped",
+        "bytes/received",
+        "bytes/sent",
+        "subscriptions/count",
+        "retained messages/count",
+        "store/messages/count",
+        "store/messages/bytes",
+        "load/messages/received/1min",
+        "load/bytes/sent/15min",
+    ] {
+        assert!(values.contains_key(name), "{name}");
+    }
+    assert!(values["version"].starts_with("tenbin version "));
+    assert!(values["uptime"].ends_with(" seconds"));
+}
+
+#[test]
+fn figures_follow_what_happens() {
+    let broker = broker();
+    let mut sleeper = broker.connect(lasting(ProtocolVersion::V5, "sleeper"));
+    sleeper.subscribe("queued", QoS::AtLeastOnce);
+    sleeper.disconnect();
+    let mut short = broker.connect(Connect {
+        properties: tenbin_codec::ConnectProperties { session_expiry_interval: Some(1), ..Default::default() },
+        ..Connect::new(ProtocolVersion::V5, text("short"))
+    });
+    short.subscribe("gone/+", QoS::AtMostOnce);
+    short.disconnect();
+    let mut client = broker.v311("client");
+    client.subscribe("a/#", QoS::AtMostOnce);
+    for number in 0..3 {
+        client.publish_with(retained(&format!("kept/{number}"), "x"));
+        client.publish("queued", "x", QoS::AtLeastOnce);
+        client.publish("a/b", "x", QoS::AtMostOnce);
+        client.receive_message();
+    }
+    // The reader is a client with a subscription too, while it reads.
+    wait_for(
+        &broker,
+        &[
+            ("clients/expired", 1),
+            ("clients/maximum", 2),
+            ("retained messages/count", 3),
+            ("queued messages/count", 3),
+            ("store/messages/count", 6),
+            ("publish/messages/received", 9),
+        ],
+    );
+    client.publish_with(retained("kept/0", ""));
+    client.unsubscribe(&["a/#"]);
+    client.disconnect();
+    broker.connect(lasting(ProtocolVersion::V5, "sleeper")).drain();
+    std::thread::sleep(Duration::from_millis(1500));
+    let mut idle = broker.connect(lasting(ProtocolVersion::V5, "sleeper"));
+    wait_for(&broker, &[("retained messages/count", 2), ("queued messages/count", 0)]);
+    idle.unsubscribe(&["queued"]);
+    let values = values(&broker);
+    for name in ["bytes/received", "bytes/sent", "messages/received", "messages/sent", "publish/messages/sent"] {
+        assert!(values[name].parse::<u64>().expect("a number") > 10, "{name}");
+    }
+}
+
+#[test]
+fn drops_are_counted_by_cause() {
+    let file = ConfigFile::new("[sys]\ninterval_seconds = 1\n[queue]\nmessages_maximum = 5");
+    let broker = BrokerProcess::start(&["--config", file.path()]);
+    let mut sleeper = broker.connect(lasting(ProtocolVersion::V5, "sleeper"));
+    sleeper.subscribe("#", QoS::AtLeastOnce);
+    sleeper.disconnect();
+    let mut client = broker.v5("client");
+    for _ in 0..7 {
+        client.publish("q1", "x", QoS::AtLeastOnce);
+    }
+    client.publish("q0", "x", QoS::AtMostOnce);
+    wait_for(
+        &broker,
+        &[
+            ("publish/messages/dropped/queue_full", 2),
+            ("publish/messages/dropped/offline", 1),
+            ("publish/messages/dropped", 3),
+        ],
+    );
+}
+
+#[test]
+fn mqtt_4_7_2_1_leading_wildcards_do_not_match_them() {
+    let broker = broker();
+    for version in VERSIONS {
+        let mut client = broker.client(version, "");
+        for filter in ["#", "+/#", "+/broker/version", "+/broker/#"] {
+            client.subscribe(filter, QoS::AtMostOnce);
+        }
+        client.expect_nothing_for(Duration::from_millis(1200));
+        client.subscribe("$SYS/+/version", QoS::AtMostOnce);
+        assert!(client.receive_message().retain);
+    }
+}
+
+#[test]
+fn only_what_has_changed_is_published_again() {
+    let broker = broker();
+    let mut client = broker.v5("client");
+    client.subscribe("$SYS/broker/version", QoS::AtMostOnce);
+    client.subscribe("$SYS/broker/uptime", QoS::AtMostOnce);
+    let mut versions = 0;
+    for _ in 0..4 {
+        versions += usize::from(client.receive_message().topic == topic("$SYS/broker/version"));
+    }
+    assert_eq!(versions, 1, "the retained one");
+}
+
+#[test]
+fn clients_cannot_write_them() {
+    let broker = broker();
+    let mut client = broker.v5("client");
+    for name in ["$SYS", "$SYS/broker/version", "$SYS/mine", "$share/g/x"] {
+        for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+            let publish = Publish { retain: true, ..at_qos(name, "forged", qos) };
+            assert_eq!(client.publish_with(publish), ReasonCode::TopicNameInvalid, "{name}");
+        }
+        client.publish_with(Publish { retain: true, ..message(name, "") });
+        let will = Will {
+            qos: QoS::AtMostOnce,
+            retain: true,
+            topic: topic(name),
+            payload: "forged".into(),
+            delay_interval: None,
+            properties: None,
+        };
+        let connect = Connect { will: Some(will), ..Connect::new(ProtocolVersion::V5, text("forger")) };
+        let (_, connack) = RawClient::try_connect(broker.address(), connect);
+        assert_eq!(connack.reason, ReasonCode::TopicNameInvalid, "{name}");
+    }
+    let values = values(&broker);
+    assert!(values["version"].starts_with("tenbin version "));
+    assert!(!values.values().any(|value| value == "forged"));
+}
+
+#[test]
+fn what_clients_call_themselves_stands_nowhere() {
+    let broker = broker();
+    let names = ["#", "+/+", "$SYS/broker/version", "a\u{7}\u{1b}[31mb", "canary/canary"];
+    let _clients = names.map(|name| {
+        let mut client = broker.v5(name);
+        client.subscribe("canary/#", QoS::AtMostOnce);
+        client.publish_with(retained("canary/canary", "canary"));
+        client
+    });
+    std::thread::sleep(Duration::from_millis(1500));
+    for (name, value) in values(&broker) {
+        assert!(!name.contains(['#', '+', '\u{7}']) && !name.contains("canary"), "{name}");
+        assert!(value.chars().all(|c| c.is_ascii_graphic() || c == ' ') && !value.contains("canary"), "{value}");
+    }
+}
+
+#[test]
+fn an_interval_of_0_publishes_nothing() {
+    let file = ConfigFile::new("[sys]\ninterval_seconds = 0");
+    let broker = BrokerProcess::start(&["--config", file.path()]);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(values(&broker).is_empty());
+}
