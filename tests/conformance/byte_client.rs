@@ -76,7 +76,7 @@ impl ByteClient {
     }
 
     /// All packets until the broker closes.
-    pub(crate) fn to_end(&mut self) -> Vec<Vec<u8>> {
+    pub(crate) fn receive_to_end(&mut self) -> Vec<Vec<u8>> {
         std::iter::from_fn(|| self.receive_or_end()).collect()
     }
 

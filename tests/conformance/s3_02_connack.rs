@@ -31,7 +31,7 @@ fn mqtt_3_2_0_2_there_is_one_connack_at_most() {
     // Even where both came at once.
     let mut client = ByteClient::open(&broker);
     client.send(&[&connect[..], &connect].concat());
-    let said: Vec<u8> = client.to_end().iter().map(|packet| packet[0]).collect();
+    let said: Vec<u8> = client.receive_to_end().iter().map(|packet| packet[0]).collect();
     assert_eq!(said, [0x20, 0xE0]);
 }
 
@@ -163,7 +163,7 @@ fn mqtt_3_14_0_1_what_is_no_legal_connect_is_never_answered_by_disconnect() {
     ] {
         let mut client = ByteClient::open(&broker);
         client.send(bytes);
-        let said = client.to_end();
+        let said = client.receive_to_end();
         assert!(said.len() <= 1 && said.iter().all(|packet| packet[0] == 0x20), "{bytes:02X?}: {said:02X?}");
     }
     let mut client = ByteClient::v5(&broker, "client");
