@@ -147,3 +147,38 @@ async fn an_application_that_dropped_its_events_still_publishes() {
     peer.send(Packet::PubAck(ack(id.get()))).await;
     within(ticket).await.unwrap();
 }
+
+#[tokio::test]
+async fn mqtt_4_6_0_2_to_4_answers_come_in_the_order_of_what_they_answer() {
+    let server = Server::start().await;
+    let (client, mut events, mut peer) = server.client(server.options()).await;
+    let ids = [5, 3, 9, 1, 7];
+    for id in ids {
+        peer.publish(QoS::AtLeastOnce, id, false, "x").await;
+    }
+    for id in ids {
+        assert_eq!(peer.receive().await, Packet::PubAck(ack(id)));
+        next_message(&mut events).await;
+    }
+    for id in ids {
+        peer.publish(QoS::ExactlyOnce, id, false, "x").await;
+    }
+    for id in ids {
+        assert_eq!(peer.receive().await, Packet::PubRec(ack(id)));
+        next_message(&mut events).await;
+    }
+
+    let mut sent = Vec::new();
+    for _ in 0..5 {
+        let message = OutgoingMessage::new(topic("t"), "x").at(QoS::ExactlyOnce);
+        drop(client.publish(message).await.unwrap());
+        sent.push(peer.receive_publish().await.packet_id.unwrap().get());
+    }
+    sent.rotate_left(2);
+    for &id in &sent {
+        peer.send(Packet::PubRec(ack(id))).await;
+    }
+    for &id in &sent {
+        assert_eq!(peer.receive().await, Packet::PubRel(ack(id)));
+    }
+}

@@ -1,0 +1,88 @@
+//! §4.7 Topic Names and Topic Filters.
+
+use tenbin_codec::QoS;
+
+use crate::byte_client::{ByteClient, body, disconnect_reason, packet, string};
+use crate::support::{BrokerProcess, VERSIONS};
+
+#[test]
+fn mqtt_4_7_1_1_and_2_wildcards_stand_alone_in_their_level_and_hash_last() {
+    let broker = BrokerProcess::start(&[]);
+    for illegal in ["a#", "#a", "#/a", "a/#/b", "a/#b", "##", "+a", "a+", "a/b+", "+b/c", "++", "a/+#", "+#", ""] {
+        for (what, first, options) in [("SUBSCRIBE", 0x82, &[0][..]), ("UNSUBSCRIBE", 0xA2, &[])] {
+            let mut client = ByteClient::v5(&broker, "client");
+            client.send(&packet(first, &[&[0, 1, 0], &string(illegal), options]));
+            match client.receive() {
+                answer if answer[0] == 0xE0 => {
+                    assert!([0x81, 0x82, 0x8F].contains(&disconnect_reason(&answer)), "{what} {illegal:?}");
+                    assert_eq!(client.receive_or_end(), None);
+                }
+                // Refused alone is legal, too.
+                answer => assert!(body(&answer)[3] == 0x8F, "{what} {illegal:?}: {answer:02X?}"),
+            }
+        }
+    }
+    let mut client = ByteClient::v5(&broker, "client");
+    for legal in ["#", "+", "/", "a/#", "+/#", "/+", "+/+/+", "a/+/b", "//", "+//#", " ", "$x/#"] {
+        client.subscribe(legal, 1);
+    }
+}
+
+#[test]
+fn mqtt_4_7_3_1_to_3_names_have_a_character_at_least_and_no_nul() {
+    let broker = BrokerProcess::start(&[]);
+    for (topic, codes) in [(&b""[..], &[0x81, 0x82, 0x90][..]), (b"a\0b", &[0x81]), (b"\0", &[0x81])] {
+        let mut client = ByteClient::v5(&broker, "client");
+        client.send(&packet(0x30, &[&string(topic), &[0]]));
+        assert!(codes.contains(&disconnect_reason(&client.receive())), "{topic:02X?}");
+        assert_eq!(client.receive_or_end(), None);
+    }
+    // One character is enough, whichever, and 65,535 bytes are not too many.
+    let mut client = broker.v5("client");
+    let long = "é".repeat(32_767);
+    for topic in ["/", " ", "a", "\u{FEFF}", "\u{10FFFF}", "\u{1}", &long] {
+        client.subscribe(topic, QoS::AtLeastOnce);
+        client.publish(topic, "x", QoS::AtLeastOnce);
+        assert_eq!(client.receive_message().topic.text().as_str(), topic);
+        client.unsubscribe(&[topic]);
+    }
+}
+
+#[test]
+fn mqtt_4_7_3_4_names_are_matched_as_they_are() {
+    let broker = BrokerProcess::start(&[]);
+    // Composed and decomposed, in another case, of another width, with spaces, with levels that look empty.
+    let names =
+        ["é", "e\u{301}", "É", "a", "A", "\u{FF41}", "a ", " a", "a/", "/a", "a//b", "a/b", "ﬁ", "fi", "ß", "ss"];
+    for version in VERSIONS {
+        let mut client = broker.client(version, "client");
+        let mut publisher = broker.v5("publisher");
+        for filter in names {
+            client.subscribe(filter, QoS::AtLeastOnce);
+            for name in names {
+                publisher.publish(name, name, QoS::AtLeastOnce);
+            }
+            assert_eq!(client.drain_payloads(), [filter], "{filter:?}");
+            client.unsubscribe(&[filter]);
+        }
+    }
+}
+
+#[test]
+fn mqtt_4_7_2_1_leading_wildcards_do_not_match_dollar() {
+    let broker = BrokerProcess::start(&[]);
+    for version in VERSIONS {
+        let mut client = broker.client(version, "client");
+        for filter in ["#", "+", "+/#", "+/a", "+/+"] {
+            client.subscribe(filter, QoS::AtLeastOnce);
+        }
+        let mut publisher = broker.client(version, "publisher");
+        for topic in ["$", "$other", "$other/a", "$other/a/b"] {
+            publisher.publish(topic, topic, QoS::AtLeastOnce);
+        }
+        client.expect_nothing_waiting();
+        client.subscribe("$other/#", QoS::AtLeastOnce);
+        publisher.publish("$other/a", "asked for", QoS::AtLeastOnce);
+        assert_eq!(client.drain_payloads(), ["asked for"]);
+    }
+}
