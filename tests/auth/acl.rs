@@ -181,7 +181,7 @@ fn a_refused_qos_2_message_leaves_nothing_open() {
         assert_eq!(bob.wait_for_ack(PacketType::PubRec, id), ReasonCode::NotAuthorized);
     }
     bob.send(&Packet::PubRel(Ack::new(id, ReasonCode::Success)));
-    // An unknown one is answered like any other, see docs/decisions/0010.
+    // An unknown one is answered like any other, see docs/decisions/0004.
     assert_eq!(bob.wait_for_ack(PacketType::PubComp, id), ReasonCode::Success);
 }
 

@@ -101,7 +101,7 @@ impl DecodeError {
             Self::TooManyUserProperties => ReasonCode::QuotaExceeded,
             Self::ProtocolName | Self::ProtocolVersion(_) => ReasonCode::UnsupportedProtocolVersion,
             Self::PropertyValue(PropertyId::TopicAlias) => ReasonCode::TopicAliasInvalid, // [MQTT-3.3.2-8]
-            // Where the standard leaves the code open, or says both (docs/decisions/0010), it is the one that
+            // Where the standard leaves the code open, or says both (docs/decisions/0004), it is the one that
             // Mosquitto answers too.
             Self::ReservedPacketType(_)
             | Self::PropertyMisplaced(_)

@@ -144,7 +144,7 @@ fn mqtt_2_2_2_each_property_stands_exactly_where_table_2_4_says() {
             if place.allows(id) {
                 assert!(result.is_ok(), "{id} in {place:?}: {result:?}");
             } else {
-                // docs/decisions/0010
+                // docs/decisions/0004
                 let (error, reason) = match place {
                     Place::Packet(PacketType::Subscribe | PacketType::Unsubscribe | PacketType::PingReq) => {
                         (DecodeError::PropertyNotAllowed(id.value().into()), ReasonCode::MalformedPacket)

@@ -408,7 +408,7 @@ fn reason_codes_of_each_packet_are_those_of_its_table() {
                 let error =
                     if first == 0xE0 { DecodeError::DisconnectReason(code) } else { DecodeError::ReasonCode(code) };
                 assert_eq!(result, Err(error), "{first:#04x}");
-                assert_eq!(error.reason(), ReasonCode::ProtocolError); // docs/decisions/0010
+                assert_eq!(error.reason(), ReasonCode::ProtocolError); // docs/decisions/0004
             }
         }
     }

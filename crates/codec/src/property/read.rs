@@ -95,7 +95,7 @@ impl PropertyReader {
         self.value(id).map(Some)
     }
 
-    /// As [`PropertyReader::misplaced`], where it is told as malformed: docs/decisions/0010.
+    /// As [`PropertyReader::misplaced`], where it is told as malformed: docs/decisions/0004.
     pub(crate) fn not_allowed(&self) -> DecodeError {
         DecodeError::PropertyNotAllowed(self.last.map_or(0, |id| u32::from(id.value())))
     }
