@@ -229,7 +229,6 @@ fn mistakes_are_found(root: &Path) -> Vec<String> {
         "conformance::s3_02_connack::mqtt_3_1_3_2_the_client_identifier_names_the_session",
         "conformance::mqtt_3_1_3_2_the_client_identifier_names_the_session",
         "tenbin-codec::text::mqtt_1_5_4_3_a_byte_order_mark_is_kept::tests",
-        "tenbin-client/scripted::publishing::mqtt_3_3_4_8_at_an_exhausted_receive_maximum_everything_else_goes_on",
     ];
     let lost = there.iter().filter_map(|name| find_test(root, name).err().map(|why| format!("lost: {name}: {why}")));
     let made_up = not_there.iter().filter(|name| find_test(root, name).is_ok()).map(|name| format!("made up: {name}"));

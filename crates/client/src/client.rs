@@ -18,8 +18,9 @@ use crate::{
 /// Handle of a client; clones speak for the same one. When the last is dropped, the client disconnects as
 /// [`disconnect`](Self::disconnect) does, without anyone waiting for it.
 ///
-/// Requests are carried out in the order in which they enter the queue, whatever kind they are: a QoS 1 or 2
-/// message that the broker's Receive Maximum holds back also holds back what comes after it.
+/// Requests are carried out in the order in which they enter the queue, but for one thing: QoS 1 and 2 messages that
+/// the broker's Receive Maximum holds back are overtaken by what it does not hold back. As many of them may wait as the
+/// queue has places.
 #[derive(Debug, Clone)]
 pub struct Client {
     shared: Arc<Shared>,

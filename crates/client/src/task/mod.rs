@@ -103,8 +103,8 @@ struct Task {
     /// QoS 2 messages of this session that the application has and has not acknowledged.
     unacknowledged: HashSet<PacketId>,
     in_flight: InFlight,
-    /// Goes out before any further command: what the broker's Receive Maximum holds back, and what a lost
-    /// connection left to be done again. At most as much as was in flight, and one command.
+    /// Goes out before any further command of its kind: what the broker's Receive Maximum holds back, and what a lost
+    /// connection left to be done again. At most as much as was in flight, and as many commands as the queue takes.
     backlog: VecDeque<Request>,
     /// What the broker granted, to be subscribed to again where it loses the session.
     subscriptions: BTreeMap<TopicFilter, SubscriptionOptions>,

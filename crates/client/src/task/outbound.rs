@@ -14,16 +14,18 @@ use crate::{ClientErrorKind, ClientEvent};
 impl Task {
     /// Whether further commands are taken.
     pub(super) fn takes_commands(&self, link: &Link) -> bool {
-        self.commands_open && self.backlog.is_empty() && !link.is_congested()
+        self.commands_open && self.backlog.len() < self.options.queue && !link.is_congested()
     }
 
-    /// Takes a command and what waits behind it, as far as it can be sent; one write then serves them all.
+    /// Takes a command and what waits behind it; one write then serves them all. A QoS 1 or 2 message for which the
+    /// broker has no quota holds back those that follow it, and nothing else `[MQTT-3.3.4-8]`.
     pub(super) fn take_commands(&mut self, link: &mut Link, first: Option<Command>, now: Instant) {
         let mut command = first;
         let mut left = COMMANDS_AT_ONCE;
         while let Some(next) = command {
             let request = Request::new(next, &mut self.block);
-            let blocked = self.send(link, request, now);
+            let waits = !self.backlog.is_empty() && request.needs_quota();
+            let blocked = if waits { Some(request) } else { self.send(link, request, now) };
             self.backlog.extend(blocked);
             left -= 1;
             if left == 0 || !self.takes_commands(link) {

@@ -38,6 +38,13 @@ impl Request {
     }
 }
 
+impl Request {
+    /// Whether the broker's Receive Maximum counts it.
+    pub(super) fn needs_quota(&self) -> bool {
+        matches!(self, Self::Publish { delivery, .. } if delivery.qos.is_acknowledged())
+    }
+}
+
 fn delivery(message: &OutgoingMessage, expires_at: Option<Instant>, block: &mut BytesMut) -> Delivery {
     let template = PublishTemplate::new(&message.topic, message.properties.as_deref(), &message.payload, block);
     let mut delivery = Delivery::new(template, message.qos, message.retain);
