@@ -124,7 +124,8 @@ impl Broker {
 
     /// Takes over what `config` says of access: who may come in through which listener, with which password files,
     /// and the ACL. What this takes away stops at once: clients whose credentials do not hold any more are
-    /// disconnected, sessions of users who are no more end, and subscriptions deliver only what is allowed. The rest
+    /// disconnected, sessions of users who are no more end, and subscriptions deliver only what is allowed. A
+    /// share member that may be one again is so as soon as its connection has noticed. The rest
     /// of `config` is not looked at.
     ///
     /// # Errors

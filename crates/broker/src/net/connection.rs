@@ -136,11 +136,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             match ready.control {
                 // One that asked and lost against a newer one may tell us after that one is us.
                 Some(Control::TakenOver) if !self.lease.is_superseded() => {}
-                Some(Control::RightsChanged) => {
-                    if let Err(end) = self.take_rights_over() {
-                        return end;
-                    }
-                }
+                Some(Control::RightsChanged) => return End::Revoked, // it was taken over, and left nothing
                 Some(control) => return End::Control(control),
                 None => {}
             }
@@ -194,20 +190,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         // A socket that takes no more leaves the rest in the queue, where it is bounded and others see it.
         let room = OUT_FULL.saturating_sub(waiting);
         self.tell_socket_blocked(room == 0);
-        DELIVERIES.with_borrow_mut(|deliveries| {
-            let outbox = &self.lease.client.outbox;
-            if let Poll::Ready(Taken::Control(control)) = outbox.poll_take(context, quota, room.min(TAKE), deliveries) {
-                ready.control = Some(control);
-                return;
-            }
-            ready.more_retained = room > 0 && self.take_retained(quota, room.min(TAKE), deliveries);
-            if !deliveries.is_empty() {
-                self.send(deliveries, Instant::now());
-                ready.sent = true;
-            }
-        });
-        // A client that does not read our answers is not read from either, nor before what was asked of us is done.
-        if waiting < OUT_FULL && ready.control.is_none() {
+        // A client that does not read our answers is not read from either. First, so that what has been in the queue
+        // before a packet came goes out before its answer.
+        if waiting < OUT_FULL {
             match self.throttle.poll(context) {
                 Throttled::No => {
                     if let Poll::Ready(read) = self.transport.poll_read(context) {
@@ -216,6 +201,15 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
                 }
                 Throttled::Resumed => ready.resumed = true,
                 Throttled::Yes => {}
+            }
+        }
+        loop {
+            match self.take(context, quota, room.min(TAKE), &mut ready) {
+                Some(Control::RightsChanged) if self.take_rights_over().is_ok() => {}
+                control => {
+                    ready.control = control;
+                    break;
+                }
             }
         }
         if let Poll::Ready(answer) = self.reauthentication.poll(context) {
@@ -234,6 +228,22 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         Poll::Pending
     }
 
+    /// Takes what waits for the client, retained messages behind it, and sends it; or what is asked of us.
+    fn take(&mut self, context: &mut Context<'_>, quota: usize, bytes: usize, ready: &mut Ready) -> Option<Control> {
+        DELIVERIES.with_borrow_mut(|deliveries| {
+            let outbox = &self.lease.client.outbox;
+            if let Poll::Ready(Taken::Control(control)) = outbox.poll_take(context, quota, bytes, deliveries) {
+                return Some(control);
+            }
+            ready.more_retained = bytes > 0 && self.take_retained(quota, bytes, deliveries);
+            if !deliveries.is_empty() {
+                self.send(deliveries, Instant::now());
+                ready.sent = true;
+            }
+            None
+        })
+    }
+
     /// Takes a page of the retained messages that SUBSCRIBEs have asked for. Whether there is more to look for.
     fn take_retained(&mut self, quota: usize, bytes: usize, into: &mut Vec<Delivery>) -> bool {
         let pages = &mut self.lease.state.retained_pages;
@@ -245,10 +255,12 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         let paged = pages.take(&self.shared.router, quota.saturating_sub(taken), bytes, Instant::now(), into);
         let rights = &self.lease.client.rights;
         let mut place = 0..;
+        let found = into.len();
         into.retain(|delivery| {
             place.next().is_some_and(|place| place < queued) || rights.may_receive_encoded(delivery.template.topic())
         });
-        paged == Paged::More
+        // What may not be received leaves its quota to others.
+        paged == Paged::More || into.len() < found
     }
 
     /// Decodes and applies all whole packets that have come, as one batch. Whether a receiver lags.
