@@ -109,16 +109,16 @@ fn broken_or_unreadable_files_keep_the_broker_from_starting() {
 #[test]
 fn an_unknown_user_takes_as_long_as_a_wrong_password() {
     let guarded = Guarded::start_with("", "");
-    let fastest = |user: &str| {
-        let attempt = || {
-            let begin = Instant::now();
-            let connect = with_password(Connect::new(ProtocolVersion::V5, text("c")), user, "wrong");
-            assert_eq!(guarded.try_connect(connect).1.reason, ReasonCode::BadUserNameOrPassword);
-            begin.elapsed()
-        };
-        (0..8).map(|_| attempt()).min().unwrap_or_default()
+    let attempt = |user: &str| {
+        let begin = Instant::now();
+        let connect = with_password(Connect::new(ProtocolVersion::V5, text("c")), user, "wrong");
+        assert_eq!(guarded.try_connect(connect).1.reason, ReasonCode::BadUserNameOrPassword);
+        begin.elapsed()
     };
-    let (known, unknown) = (fastest("alice"), fastest("nobody"));
+    // In turn, so that whatever else the machine does meets both.
+    let (known, unknown): (Vec<_>, Vec<_>) = (0..20).map(|_| (attempt("alice"), attempt("nobody"))).unzip();
+    let fastest = |times: Vec<Duration>| times.into_iter().min().unwrap_or_default();
+    let (known, unknown) = (fastest(known), fastest(unknown));
     assert!(known > Duration::from_millis(2), "{known:?} is no argon2id");
     assert!(unknown * 3 > known && known * 3 > unknown, "{known:?} {unknown:?}");
 }

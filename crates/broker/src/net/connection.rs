@@ -136,11 +136,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             match ready.control {
                 // One that asked and lost against a newer one may tell us after that one is us.
                 Some(Control::TakenOver) if !self.lease.is_superseded() => {}
-                Some(Control::RightsChanged) => {
-                    if let Err(end) = self.take_rights_over() {
-                        return end;
-                    }
-                }
+                Some(Control::RightsChanged) => return End::Revoked, // it was taken over, and left nothing
                 Some(control) => return End::Control(control),
                 None => {}
             }
@@ -194,20 +190,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         // A socket that takes no more leaves the rest in the queue, where it is bounded and others see it.
         let room = OUT_FULL.saturating_sub(waiting);
         self.tell_socket_blocked(room == 0);
-        DELIVERIES.with_borrow_mut(|deliveries| {
-            let outbox = &self.lease.client.outbox;
-            if let Poll::Ready(Taken::Control(control)) = outbox.poll_take(context, quota, room.min(TAKE), deliveries) {
-                ready.control = Some(control);
-                return;
-            }
-            ready.more_retained = room > 0 && self.take_retained(quota, room.min(TAKE), deliveries);
-            if !deliveries.is_empty() {
-                self.send(deliveries, Instant::now());
-                ready.sent = true;
-            }
-        });
-        // A client that does not read our answers is not read from either, nor before what was asked of us is done.
-        if waiting < OUT_FULL && ready.control.is_none() {
+        // A client that does not read our answers is not read from either. First, so that what has been in the queue
+        // before a packet came goes out before its answer.
+        if waiting < OUT_FULL {
             match self.throttle.poll(context) {
                 Throttled::No => {
                     if let Poll::Ready(read) = self.transport.poll_read(context) {
@@ -217,6 +202,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
                 Throttled::Resumed => ready.resumed = true,
                 Throttled::Yes => {}
             }
+        }
+        ready.control = self.send_waiting(context, quota, room, &mut ready);
+        while ready.control == Some(Control::RightsChanged) && self.take_rights_over().is_ok() {
+            ready.control = self.send_waiting(context, quota, room, &mut ready);
         }
         if let Poll::Ready(answer) = self.reauthentication.poll(context) {
             ready.answer = Some(answer);
@@ -232,6 +221,29 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         self.transport.idle();
         self.acks.shrink_to(KEPT_ACKS);
         Poll::Pending
+    }
+
+    /// Takes what waits for the client, in its queue and as retained messages, and sends it, unless something else was
+    /// asked of us.
+    fn send_waiting(
+        &mut self,
+        context: &mut Context<'_>,
+        quota: usize,
+        room: usize,
+        ready: &mut Ready,
+    ) -> Option<Control> {
+        DELIVERIES.with_borrow_mut(|deliveries| {
+            let outbox = &self.lease.client.outbox;
+            if let Poll::Ready(Taken::Control(control)) = outbox.poll_take(context, quota, room.min(TAKE), deliveries) {
+                return Some(control);
+            }
+            ready.more_retained = room > 0 && self.take_retained(quota, room.min(TAKE), deliveries);
+            if !deliveries.is_empty() {
+                self.send(deliveries, Instant::now());
+                ready.sent = true;
+            }
+            None
+        })
     }
 
     /// Takes a page of the retained messages that SUBSCRIBEs have asked for. Whether there is more to look for.
