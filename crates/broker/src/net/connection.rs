@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use tenbin_balancer::Rng;
 use tenbin_codec::{Decoded, Decoder, Disconnect, DisconnectProperties, Packet, QoS, ReasonCode, Text, Will};
 use tenbin_session::{Connection, Delivery, PendingAck, Sent, SessionExpiry, Violation};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -135,7 +136,12 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             let now = Instant::now();
             match ready.control {
                 // One that asked and lost against a newer one may tell us after that one is us.
-                Some(Control::TakenOver) if !self.lease.is_superseded() => {}
+                // It may have taken the place of a word on our rights.
+                Some(Control::TakenOver) if !self.lease.is_superseded() => {
+                    if let Err(end) = self.take_rights_over() {
+                        return end;
+                    }
+                }
                 Some(Control::RightsChanged) => return End::Revoked, // it was taken over, and left nothing
                 Some(control) => return End::Control(control),
                 None => {}
@@ -236,6 +242,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             let outbox = &self.lease.client.outbox;
             if let Poll::Ready(Taken::Control(control)) = outbox.poll_take(context, quota, room.min(TAKE), deliveries) {
                 return Some(control);
+            }
+            if outbox.take_room_again() {
+                let subscriptions = self.lease.state.subscriptions.keys();
+                let rng = &mut Rng::new(self.lease.client.number);
+                self.shared.router.connected(subscriptions, Instant::now(), rng);
             }
             ready.more_retained = room > 0 && self.take_retained(quota, room.min(TAKE), deliveries);
             if !deliveries.is_empty() {
