@@ -4,7 +4,7 @@ mod support;
 
 use std::num::NonZeroU32;
 
-use support::{BrokerProcess, RawClient, at_qos, lasting, message, share, text};
+use support::{BrokerProcess, ConfigFile, RawClient, at_qos, lasting, message, share, text};
 use tenbin_codec::{Connect, ProtocolVersion, Publish, QoS, ReasonCode};
 
 #[test]
@@ -148,6 +148,33 @@ fn a_member_that_joins_or_leaves_under_load_loses_and_doubles_nothing() {
     let mut numbers: Vec<usize> = received.iter().map(|payload| payload.parse().expect("a number")).collect();
     numbers.sort_unstable();
     assert_eq!(numbers, (0..500).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_waits_with_groups_is_not_dropped_where_it_does_not_fit_at_once() {
+    let file = ConfigFile::new("[queue]\nmessages_maximum = 20");
+    let broker = BrokerProcess::start(&["--config", file.path()]);
+    let mut member = broker.connect(lasting(ProtocolVersion::V5, "member"));
+    for group in ["one", "two", "three"] {
+        member.subscribe(&share(group, "topic"), QoS::AtLeastOnce);
+    }
+    member.disconnect();
+    let mut publisher = broker.v5("publisher");
+    for number in 0..20 {
+        publisher.publish("topic", &number.to_string(), QoS::AtLeastOnce);
+    }
+    let mut back = broker.connect(lasting(ProtocolVersion::V5, "member"));
+    let mut received = Vec::new();
+    for _ in 0..60 {
+        let publish = back.receive_publish();
+        back.acknowledge(&publish);
+        received.push(publish);
+    }
+    back.expect_nothing_waiting();
+    for number in 0..20 {
+        let number = number.to_string();
+        assert_eq!(payloads(&received).iter().filter(|payload| **payload == number).count(), 3);
+    }
 }
 
 /// A member whose session outlives its connections.

@@ -2,8 +2,9 @@
 
 use tenbin_codec::{Connect, ProtocolVersion, QoS, ReasonCode};
 
+use crate::embedded::Embedded;
 use crate::guarded::{Guarded, as_user};
-use crate::support::{VERSIONS, lasting, text};
+use crate::support::{RawClient, VERSIONS, lasting, text};
 
 /// Bad input "Client id as identity".
 #[test]
@@ -58,4 +59,45 @@ fn a_name_is_free_again_when_its_session_has_ended() {
     }
     let connect = as_user(Connect::new(ProtocolVersion::V5, text("")), "bob");
     assert!(guarded.try_connect(connect).1.properties.assigned_client_identifier.is_some());
+}
+
+#[test]
+fn a_session_that_comes_through_another_listener_has_that_listeners_rights_at_once() {
+    let config = "
+        [[listeners]]
+        name = \"inside\"
+        address = \"127.0.0.1:0\"
+        anonymous = true
+        acl = false
+        [[listeners]]
+        name = \"outside\"
+        address = \"127.0.0.1:0\"
+        anonymous = true
+        [[acl]]
+        deny = \"subscribe\"
+        topic = \"secret/#\"
+        [[acl]]
+        allow = \"all\"
+        topic = \"#\"
+    ";
+    let config = tenbin_broker::Config { listen: Vec::new(), ..tenbin_broker::Config::parse(config).expect("legal") };
+    let embedded = Embedded::start(config, |builder| builder);
+    let [inside, outside] = embedded.addresses() else { panic!("two listeners") };
+    let wanderer = || lasting(ProtocolVersion::V5, "wanderer");
+    let mut publisher = RawClient::connect(*inside, lasting(ProtocolVersion::V5, "publisher")).0;
+    let mut publish = |payload| {
+        // What the publisher remembers of its receivers is warm.
+        assert_eq!(publisher.publish("secret/x", payload, QoS::AtMostOnce), ReasonCode::Success);
+        publisher.settle();
+    };
+    let mut client = RawClient::connect(*inside, wanderer()).0;
+    client.subscribe("#", QoS::AtLeastOnce);
+    publish("1");
+    assert_eq!(client.drain_payloads(), ["1"]);
+    let mut client = RawClient::connect(*outside, wanderer()).0;
+    publish("2");
+    client.expect_nothing_waiting();
+    let mut client = RawClient::connect(*inside, wanderer()).0;
+    publish("3");
+    assert_eq!(client.drain_payloads(), ["3"]);
 }

@@ -78,8 +78,11 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
         SessionExpiry::After(interval) => now.checked_add(interval),
         SessionExpiry::AtDisconnect | SessionExpiry::Never => None,
     };
-    enforcement::catch_up(shared, &mut lease);
-    schedule(shared, &mut lease, now);
+    if enforcement::catch_up(shared, &mut lease) == Standing::Revoked {
+        finish(shared, lease);
+    } else {
+        schedule(shared, &mut lease, now);
+    }
 }
 
 /// A session that waits for its user, who is no more.

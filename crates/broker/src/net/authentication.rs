@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenbin_codec::{Auth, AuthProperties, Connect, Decoded, Decoder, Packet, PacketType, ReasonCode, Text};
+use tenbin_codec::{
+    Auth, AuthProperties, Connect, DecodeError, Decoded, Decoder, Packet, PacketType, ReasonCode, Text,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, timeout_at};
 
@@ -117,7 +119,9 @@ async fn next_auth<S: AsyncRead + AsyncWrite + Unpin>(
             Ok(Decoded::Packet(Packet::Disconnect(_))) => return Err(Refusal::SILENT),
             Ok(Decoded::Packet(_)) => return Err(ReasonCode::ProtocolError.into()),
             Ok(Decoded::NeedMore(_)) => {}
-            Err(error) => return Err(error.reason().into()),
+            Err(DecodeError::RemainingLength) => return Err(Refusal::SILENT),
+            Err(error) if error.reason().is_valid_in(PacketType::ConnAck) => return Err(error.reason().into()),
+            Err(_) => return Err(ReasonCode::ProtocolError.into()),
         }
         match transport.read().await {
             Ok(0) | Err(_) => return Err(Refusal::SILENT),

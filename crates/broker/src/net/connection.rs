@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use tenbin_balancer::Rng;
 use tenbin_codec::{Decoded, Decoder, Disconnect, DisconnectProperties, Packet, QoS, ReasonCode, Text, Will};
 use tenbin_session::{Connection, Delivery, PendingAck, Sent, SessionExpiry, Violation};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -135,7 +136,12 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             let now = Instant::now();
             match ready.control {
                 // One that asked and lost against a newer one may tell us after that one is us.
-                Some(Control::TakenOver) if !self.lease.is_superseded() => {}
+                // It may have taken the place of a word on our rights.
+                Some(Control::TakenOver) if !self.lease.is_superseded() => {
+                    if let Err(end) = self.take_rights_over() {
+                        return end;
+                    }
+                }
                 Some(Control::RightsChanged) => return End::Revoked, // it was taken over, and left nothing
                 Some(control) => return End::Control(control),
                 None => {}
@@ -203,14 +209,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
                 Throttled::Yes => {}
             }
         }
-        loop {
-            match self.take(context, quota, room.min(TAKE), &mut ready) {
-                Some(Control::RightsChanged) if self.take_rights_over().is_ok() => {}
-                control => {
-                    ready.control = control;
-                    break;
-                }
-            }
+        ready.control = self.send_waiting(context, quota, room, &mut ready);
+        while ready.control == Some(Control::RightsChanged) && self.take_rights_over().is_ok() {
+            ready.control = self.send_waiting(context, quota, room, &mut ready);
         }
         if let Poll::Ready(answer) = self.reauthentication.poll(context) {
             ready.answer = Some(answer);
@@ -228,14 +229,26 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         Poll::Pending
     }
 
-    /// Takes what waits for the client, retained messages behind it, and sends it; or what is asked of us.
-    fn take(&mut self, context: &mut Context<'_>, quota: usize, bytes: usize, ready: &mut Ready) -> Option<Control> {
+    /// Takes what waits for the client, in its queue and as retained messages, and sends it, unless something else was
+    /// asked of us.
+    fn send_waiting(
+        &mut self,
+        context: &mut Context<'_>,
+        quota: usize,
+        room: usize,
+        ready: &mut Ready,
+    ) -> Option<Control> {
         DELIVERIES.with_borrow_mut(|deliveries| {
             let outbox = &self.lease.client.outbox;
-            if let Poll::Ready(Taken::Control(control)) = outbox.poll_take(context, quota, bytes, deliveries) {
+            if let Poll::Ready(Taken::Control(control)) = outbox.poll_take(context, quota, room.min(TAKE), deliveries) {
                 return Some(control);
             }
-            ready.more_retained = bytes > 0 && self.take_retained(quota, bytes, deliveries);
+            if outbox.take_room_again() {
+                let subscriptions = self.lease.state.subscriptions.keys();
+                let rng = &mut Rng::new(self.lease.client.number);
+                self.shared.router.connected(subscriptions, Instant::now(), rng);
+            }
+            ready.more_retained = room > 0 && self.take_retained(quota, room.min(TAKE), deliveries);
             if !deliveries.is_empty() {
                 self.send(deliveries, Instant::now());
                 ready.sent = true;

@@ -151,8 +151,12 @@ async fn establish<S: AsyncRead + AsyncWrite + Unpin>(
     };
     // Rights that change from here on are taken over by the connection's task.
     let rights_epoch = shared.access.epoch();
-    let authenticated =
-        authentication::authenticate(shared, transport, &mut decoder, &connect, request, deadline).await?;
+    let authenticated = tokio::select! {
+        authenticated = authentication::authenticate(shared, transport, &mut decoder, &connect, request, deadline) => {
+            authenticated?
+        }
+        () = shared.stopped() => return Err(ReasonCode::ServerUnavailable.into()),
+    };
     decoder.set_maximum_packet_size(shared.config.packet_bytes_maximum());
     let principal = Principal { client_id, identity: authenticated.identity, listener };
     let will_topic = connect.will.as_ref().map(|will| &will.topic);
@@ -161,6 +165,8 @@ async fn establish<S: AsyncRead + AsyncWrite + Unpin>(
     }
     let mut negotiated = negotiate(&connect, &shared.capabilities, false, assigned)?;
     negotiated.connack.properties.response_information = response_information(shared, &connect, &principal.client_id);
+    negotiated.connack.properties.authentication_method = method.clone(); // [MQTT-4.12.0-5]
+    negotiated.connack.properties.authentication_data = authenticated.data;
     // Before anything is touched: with a client that takes no CONNACK there is no connection.
     let packet_size_maximum = negotiated.limits.peer_maximum_packet_size;
     if !put_connack(negotiated.connack.clone(), packet_size_maximum, connect.version, &mut WriteBuffer::new()) {
@@ -168,9 +174,6 @@ async fn establish<S: AsyncRead + AsyncWrite + Unpin>(
     }
     let in_flight = shared.config.in_flight_maximum();
     negotiated.limits.peer_receive_maximum = negotiated.limits.peer_receive_maximum.min(in_flight);
-
-    negotiated.connack.properties.authentication_method = method.clone(); // [MQTT-4.12.0-5]
-    negotiated.connack.properties.authentication_data = authenticated.data;
 
     let new_client = |number| shared.new_client(&principal, number, Instant::now());
     let claimed = shared.registry.claim(&principal.client_id, &principal.identity, new_client).await;
@@ -184,7 +187,9 @@ async fn establish<S: AsyncRead + AsyncWrite + Unpin>(
     negotiated.connack.session_present = lifecycle::begin(shared, &mut lease, connect.clean_start, now);
     lease.client.outbox.attach(negotiated.limits.peer_maximum_packet_size);
     if negotiated.connack.session_present {
-        enforcement::review(shared, &mut lease, now); // it may have come through another listener
+        // It may have come through another listener: what publishers remember of its rights is void.
+        shared.router.invalidate();
+        enforcement::review(shared, &mut lease, now);
     }
     let subscriptions = lease.state.subscriptions.keys();
     shared.router.connected(subscriptions, now, &mut Rng::new(lease.client.number));

@@ -85,6 +85,8 @@ struct State {
     groups: FxHashSet<NonZeroU64>,
     /// The receiver's socket takes no more; it is woken by the socket.
     socket_blocked: bool,
+    /// It was full and has room since the last [`Outbox::take_room_again`].
+    has_room_again: bool,
     /// The receiver has no send quota left; it is woken by an acknowledgement.
     quota_blocked: bool,
     control: Option<Control>,
@@ -169,6 +171,7 @@ impl Outbox {
         self.budget.count_messages(before, state.queue.len());
         if self.load.availability() == Availability::Full && state.queue.has_room(&self.limits) {
             self.load.set_availability(Availability::Ready);
+            state.has_room_again = true;
         }
         if into.is_empty() {
             match &mut state.waker {
@@ -186,6 +189,11 @@ impl Outbox {
         let before = state.queue.len();
         state.queue.take(quota, bytes, into, &self.budget);
         self.budget.count_messages(before, state.queue.len());
+    }
+
+    /// Receiver: whether the queue was full and has got room: share groups may have kept messages meanwhile.
+    pub(crate) fn take_room_again(&self) -> bool {
+        std::mem::take(&mut self.state().has_room_again)
     }
 
     /// Puts back what was taken and could not be sent, in front of the queue.
@@ -256,7 +264,11 @@ impl Outbox {
 
     /// Takes the messages out that `unwanted` names.
     pub(crate) fn withdraw(&self, unwanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
-        self.state().queue.withdraw(unwanted, &self.budget)
+        let mut state = self.state();
+        let before = state.queue.len();
+        let withdrawn = state.queue.withdraw(unwanted, &self.budget);
+        self.budget.count_messages(before, state.queue.len());
+        withdrawn
     }
 
     /// Forgets everything that waits: the session begins anew.

@@ -35,7 +35,10 @@ pub(crate) struct Retained {
 struct Tree {
     root: Node,
     messages: usize,
+    /// Of messages and of the levels that lead to them.
     bytes: usize,
+    /// The earliest expiry of what has come in since the last purge.
+    first_expiry: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -65,20 +68,26 @@ impl RetainedStore {
         };
         let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
         if publication.payload.is_empty() || publication.expires_at.is_some_and(|at| at <= now) {
-            if let Some(old) = remove(&mut tree.root, Some(levels)).filter(|_| !is_own) {
+            let mut levels_gone = 0;
+            if let Some(old) = remove(&mut tree.root, Some(levels), &mut levels_gone).filter(|_| !is_own) {
                 tree.messages -= 1;
-                tree.bytes -= old.bytes();
+                tree.bytes -= old.bytes() + levels_gone * LEVEL_BYTES;
             }
             return Ok(());
         }
         if !is_own {
-            let (messages, bytes) = get(&tree.root, levels).map_or((0, 0), |old| (1, old.bytes()));
-            let messages = tree.messages + 1 - messages;
-            let bytes = tree.bytes + retained.bytes() - bytes;
-            if messages > self.limits.messages || bytes > self.limits.bytes {
+            let mut totals = tree.totals_with(levels, &retained);
+            if !self.has_room(totals) && tree.first_expiry.is_some_and(|first| first <= now) {
+                tree.purge(now);
+                totals = tree.totals_with(levels, &retained);
+            }
+            if !self.has_room(totals) {
                 return Err(ReasonCode::QuotaExceeded);
             }
-            (tree.messages, tree.bytes) = (messages, bytes);
+            (tree.messages, tree.bytes) = totals;
+            if let Some(at) = retained.expires_at {
+                tree.first_expiry = Some(tree.first_expiry.map_or(at, |first| first.min(at)));
+            }
         }
         let node = levels
             .split(|&byte| byte == b'/')
@@ -108,10 +117,70 @@ impl RetainedStore {
         walk.room
     }
 
+    fn has_room(&self, (messages, bytes): (usize, usize)) -> bool {
+        messages <= self.limits.messages && bytes <= self.limits.bytes
+    }
+
     /// Messages and bytes, the broker's own not counted.
     pub(super) fn totals(&self) -> (usize, usize) {
         let tree = self.tree.read().unwrap_or_else(PoisonError::into_inner);
         (tree.messages, tree.bytes)
+    }
+}
+
+impl Tree {
+    /// Messages and bytes when `retained` takes its place.
+    fn totals_with(&self, topic: &[u8], retained: &Retained) -> (usize, usize) {
+        let mut node = Some(&self.root);
+        let mut new_levels = 0;
+        for level in topic.split(|&byte| byte == b'/') {
+            node = node.and_then(|node| node.children.get(level));
+            new_levels += usize::from(node.is_none());
+        }
+        let (messages, bytes) = match node.and_then(|node| node.message.as_deref()) {
+            Some(old) => (self.messages, self.bytes - old.bytes()),
+            None => (self.messages + 1, self.bytes),
+        };
+        (messages, bytes + retained.bytes() + new_levels * LEVEL_BYTES)
+    }
+
+    /// Takes out what has expired. Walks through all of the tree, so only where room is wanted and something has.
+    fn purge(&mut self, now: Instant) {
+        let mut purge = Purge { now, messages: 0, bytes: 0, first_expiry: None };
+        purge.visit(&mut self.root, true);
+        self.messages -= purge.messages;
+        self.bytes -= purge.bytes;
+        self.first_expiry = purge.first_expiry;
+    }
+}
+
+struct Purge {
+    now: Instant,
+    messages: usize,
+    bytes: usize,
+    first_expiry: Option<Instant>,
+}
+
+impl Purge {
+    fn visit(&mut self, node: &mut Node, is_root: bool) {
+        if let Some(at) = node.message.as_ref().and_then(|message| message.expires_at) {
+            if at <= self.now {
+                self.messages += 1;
+                self.bytes += node.message.take().map_or(0, |message| message.bytes());
+            } else {
+                self.first_expiry = Some(self.first_expiry.map_or(at, |first| first.min(at)));
+            }
+        }
+        node.children.retain(|name, child| {
+            // The broker's own are not counted, and do not expire.
+            if is_root && is_own(&[name, &b"/"[..]].concat()) {
+                return true;
+            }
+            self.visit(child, false);
+            let stays = child.message.is_some() || !child.children.is_empty();
+            self.bytes += if stays { 0 } else { LEVEL_BYTES };
+            stays
+        });
     }
 }
 
@@ -222,25 +291,24 @@ impl Retained {
     }
 }
 
-fn get<'a>(root: &'a Node, topic: &[u8]) -> Option<&'a Retained> {
-    let node = topic.split(|&byte| byte == b'/').try_fold(root, |node, level| node.children.get(level))?;
-    node.message.as_deref()
-}
-
-/// Takes a topic's message out, and the levels that lead to nothing any more.
-fn remove(node: &mut Node, topic: Option<&[u8]>) -> Option<Box<Retained>> {
+/// Takes a topic's message out, and the levels that lead to nothing any more, which it counts.
+fn remove(node: &mut Node, topic: Option<&[u8]>, levels_gone: &mut usize) -> Option<Box<Retained>> {
     let Some(topic) = topic else { return node.message.take() };
     let (level, rest) = match topic.iter().position(|&byte| byte == b'/') {
         Some(slash) => (&topic[..slash], Some(&topic[slash + 1..])),
         None => (topic, None),
     };
     let child = node.children.get_mut(level)?;
-    let removed = remove(child, rest);
+    let removed = remove(child, rest, levels_gone);
     if child.message.is_none() && child.children.is_empty() {
         node.children.remove(level);
+        *levels_gone += 1;
     }
     removed
 }
+
+/// What a level costs in memory that has one child, in bytes: most do along a long topic.
+const LEVEL_BYTES: usize = 640;
 
 /// The broker's own messages take no place of the clients'.
 fn is_own(topic: &[u8]) -> bool {
@@ -354,6 +422,33 @@ mod tests {
         assert_eq!(payloads(&by_count, "#", now), [b"2"]);
         let by_bytes = store(10, 1);
         assert_eq!(by_bytes.set(&publication("a", "1"), now), Err(ReasonCode::QuotaExceeded));
+    }
+
+    #[test]
+    fn what_has_expired_makes_room_with_the_levels_that_led_to_it() {
+        let (store, now) = (store(2, 1 << 20), Instant::now());
+        let expiring =
+            |topic| Publication { expires_at: Some(now + Duration::from_secs(1)), ..publication(topic, "1") };
+        store.set(&expiring("a/b/c"), now).unwrap();
+        store.set(&publication("a/d", "1"), now).unwrap();
+        assert_eq!(store.set(&publication("x", "1"), now), Err(ReasonCode::QuotaExceeded));
+        store.set(&publication("x", "1"), now + Duration::from_secs(1)).unwrap();
+        let tree = store.tree.read().unwrap();
+        assert_eq!(tree.messages, 2);
+        assert!(!tree.root.children[&b"a"[..]].children.contains_key(&b"b"[..]));
+        drop(tree);
+        for topic in ["a/d", "x"] {
+            store.set(&publication(topic, ""), now).unwrap();
+        }
+        assert_eq!(store.totals(), (0, 0));
+    }
+
+    #[test]
+    fn a_topic_of_many_levels_weighs_what_it_costs() {
+        let (store, now) = (store(10, 100_000), Instant::now());
+        store.set(&publication(&"x/".repeat(100), "1"), now).unwrap();
+        assert_eq!(store.set(&publication(&"y/".repeat(100), "1"), now), Err(ReasonCode::QuotaExceeded));
+        store.set(&publication(&"x/".repeat(99), "1"), now).unwrap();
     }
 
     proptest! {

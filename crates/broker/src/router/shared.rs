@@ -94,7 +94,7 @@ impl SharedGroup {
         Choice::Member(members.pick_where(now, able).unwrap_or(member).value())
     }
 
-    /// Keeps a message until a member is connected. QoS 0 does not wait.
+    /// Keeps a message until a member is connected and has room. QoS 0 does not wait.
     pub(super) fn wait(&self, delivery: Delivery, now: Moment, rng: &mut Rng) {
         if !delivery.qos.is_acknowledged() {
             self.queues.metrics.dropped_offline.add(1);
@@ -107,7 +107,8 @@ impl SharedGroup {
         self.dispatch_waiting(now, rng);
     }
 
-    /// Gives what waits to the members that are connected. To be called when one has connected or joined.
+    /// Gives what waits to the members that are connected, as far as they have room. To be called when one has
+    /// connected or joined, or has room again.
     pub(super) fn dispatch_waiting(&self, now: Moment, rng: &mut Rng) {
         // The lock keeps two dispatchers from mixing up the order; outboxes are the only locks taken under it.
         let mut waiting = self.waiting();
@@ -123,7 +124,7 @@ impl SharedGroup {
     }
 
     /// Gives one message, taken back from a member or from the queue, to a connected member. `Err` where there is
-    /// none. When all queues are full it is dropped and counted.
+    /// none, or none with room.
     pub(super) fn place(&self, mut delivery: Delivery, now: Moment, rng: &mut Rng) -> Result<(), Delivery> {
         let mut returned = Vec::new();
         // One that has just left or filled up is not chosen again while another is there.
@@ -141,8 +142,7 @@ impl SharedGroup {
                 None => return Ok(()),
             }
         }
-        self.queues.metrics.dropped_queue_full.add(1);
-        Ok(())
+        Err(delivery)
     }
 
     fn waiting(&self) -> MutexGuard<'_, Queue> {

@@ -1,5 +1,6 @@
 //! What the application asks for.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use tenbin_codec::{ReasonCode, Subscription, TopicFilter, VARINT_MAX};
@@ -41,14 +42,19 @@ impl Task {
 
     /// Sends what waits in front of the commands.
     pub(super) fn send_backlog(&mut self, link: &mut Link, now: Instant) {
+        let mut held_back = VecDeque::new();
         while !link.is_congested()
             && let Some(request) = self.backlog.pop_front()
         {
-            if let Some(blocked) = self.send(link, request, now) {
-                self.backlog.push_front(blocked);
-                return;
+            // Messages without quota are overtaken by what needs none, in its own order.
+            let waits = !held_back.is_empty() && request.needs_quota();
+            held_back.extend(if waits { Some(request) } else { self.send(link, request, now) });
+            if !held_back.is_empty() && self.backlog.iter().all(Request::needs_quota) {
+                break;
             }
         }
+        held_back.append(&mut self.backlog);
+        self.backlog = held_back;
     }
 
     /// Puts all subscriptions in front of everything else that waits, in packets that the broker takes.
