@@ -147,7 +147,9 @@ fn mqtt_4_6_0_6_every_topic_is_ordered_and_messages_sent_again_come_first() {
 fn mqtt_4_3_2_4_a_message_that_was_acknowledged_is_there_whatever_becomes_of_its_publisher() {
     let broker = BrokerProcess::start(&[]);
     for version in VERSIONS {
-        broker.connect(lasting(version, "sleeper")).subscribe("a", QoS::ExactlyOnce);
+        let mut sleeper = broker.connect(lasting(version, "sleeper"));
+        sleeper.subscribe("a", QoS::ExactlyOnce);
+        sleeper.disconnect();
         for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
             let mut publisher = broker.client(version, "publisher");
             let packet_id = Some(publisher.next_id());

@@ -50,7 +50,9 @@ fn a_message_without_properties_arrives_without_any() {
 #[test]
 fn mqtt_3_3_2_6_message_expiry_is_lowered_by_the_time_spent_waiting() {
     let broker = BrokerProcess::start(&[]);
-    broker.connect(lasting(ProtocolVersion::V5, "sleeper")).subscribe("topic", QoS::AtLeastOnce);
+    let mut sleeper = broker.connect(lasting(ProtocolVersion::V5, "sleeper"));
+    sleeper.subscribe("topic", QoS::AtLeastOnce);
+    sleeper.disconnect(); // and waits for the broker's end of it
     let mut publisher = broker.v5("publisher");
     for (payload, seconds) in [("short", 1), ("long", 100)] {
         publisher.publish_with(with_expiry(at_qos("topic", payload, QoS::AtLeastOnce), seconds));
