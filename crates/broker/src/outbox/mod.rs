@@ -6,7 +6,7 @@ mod queue;
 mod when_full;
 
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -36,6 +36,9 @@ pub(crate) struct Outbox {
     /// The client's Maximum Packet Size in bytes. Written when a connection begins, read by publishers who choose
     /// among members; relaxed, for the connection judges by itself again.
     packet_bytes_maximum: AtomicU32,
+    /// The queue was full and has room since the last [`Outbox::take_room_again`]. Written and read by the receiver's
+    /// task alone; relaxed.
+    has_room_again: AtomicBool,
 }
 
 /// Bounds of one queue.
@@ -85,8 +88,6 @@ struct State {
     groups: FxHashSet<NonZeroU64>,
     /// The receiver's socket takes no more; it is woken by the socket.
     socket_blocked: bool,
-    /// It was full and has room since the last [`Outbox::take_room_again`].
-    has_room_again: bool,
     /// The receiver has no send quota left; it is woken by an acknowledgement.
     quota_blocked: bool,
     control: Option<Control>,
@@ -97,7 +98,8 @@ impl Outbox {
     pub(crate) fn new(limits: OutboxLimits, load: Arc<MemberLoad>, budget: Arc<Budget>, metrics: Arc<Metrics>) -> Self {
         load.set_availability(Availability::Offline);
         let packet_bytes_maximum = AtomicU32::new(u32::MAX);
-        Self { state: Mutex::default(), limits, load, budget, metrics, packet_bytes_maximum }
+        let has_room_again = AtomicBool::new(false);
+        Self { state: Mutex::default(), limits, load, budget, metrics, packet_bytes_maximum, has_room_again }
     }
 
     /// Puts `deliveries` in, in order, and wakes the receiver once. What finds no room is dropped as
@@ -171,7 +173,7 @@ impl Outbox {
         self.budget.count_messages(before, state.queue.len());
         if self.load.availability() == Availability::Full && state.queue.has_room(&self.limits) {
             self.load.set_availability(Availability::Ready);
-            state.has_room_again = true;
+            self.has_room_again.store(true, Ordering::Relaxed);
         }
         if into.is_empty() {
             match &mut state.waker {
@@ -193,7 +195,7 @@ impl Outbox {
 
     /// Receiver: whether the queue was full and has got room: share groups may have kept messages meanwhile.
     pub(crate) fn take_room_again(&self) -> bool {
-        std::mem::take(&mut self.state().has_room_again)
+        self.has_room_again.load(Ordering::Relaxed) && self.has_room_again.swap(false, Ordering::Relaxed)
     }
 
     /// Puts back what was taken and could not be sent, in front of the queue.
