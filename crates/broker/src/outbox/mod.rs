@@ -118,9 +118,14 @@ impl Outbox {
         let reader = if state.attached { Reader::Present } else { Reader::Absent };
         let mut dropped_full = 0;
         let mut dropped_offline = 0;
+        // Looked up once for the messages of one group that follow each other.
+        let mut joined = None;
         for delivery in deliveries.drain(..) {
             let acknowledged = delivery.qos.is_acknowledged();
-            if delivery.share.is_some_and(|group| !state.attached || !state.groups.contains(&group)) {
+            if joined != delivery.share {
+                joined = delivery.share.filter(|group| state.attached && state.groups.contains(group));
+            }
+            if joined != delivery.share {
                 returned.push(delivery); // [MQTT-3.10.4-2]
             } else if state.closed || (!state.attached && !acknowledged) {
                 dropped_offline += 1;
