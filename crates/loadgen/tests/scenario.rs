@@ -135,6 +135,6 @@ fn throughput_goes_on_after_a_loss() {
     let address = fake_broker::start(Faults { lose: Some(4), ..Faults::default() });
     let target = format!("--target fake={address}");
     // A window of one message: the loss closes it until it is written off.
-    let text = run(&format!("throughput {target} --publishers 1 --window 1 --duration 500ms --runs 1")).unwrap();
+    let text = run(&format!("throughput {target} --publishers 1 --window 1 --duration 3s --runs 1")).unwrap();
     assert!(text.contains("lost 1, duplicated 0"), "{text}");
 }

@@ -257,10 +257,10 @@ const WARM_UP: Duration = Duration::from_millis(500);
 const TICK: Duration = Duration::from_millis(10);
 
 /// When nothing has come for so long, what is outstanding is lost and the window opens again.
-const STALL_LIMIT: Duration = Duration::from_millis(200);
+const STALL_LIMIT: Duration = Duration::from_secs(1);
 
 /// When nothing has come for so long after the load, the rest is lost.
-const DRAIN_LIMIT: Duration = Duration::from_secs(1);
+const DRAIN_LIMIT: Duration = Duration::from_secs(3);
 
 /// A copy that comes so long after the last message is still counted.
 const GRACE: Duration = Duration::from_millis(50);
