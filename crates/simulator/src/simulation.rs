@@ -279,7 +279,7 @@ impl<'a> Simulation<'a> {
         self.members.push(worker);
         let plan = self.workers[worker as usize].plan;
         match &mut self.drive {
-            Some(drive) => drive.join(worker as usize, plan.kind.remembered.then_some(plan.kind.service), now),
+            Some(drive) => drive.join(worker as usize, plan, now),
             None => return self.serve_central_queue(now),
         }
         self.events.schedule(plan.first_ping, Event::PingDue { worker, pings: 0 });

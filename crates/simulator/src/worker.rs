@@ -68,7 +68,7 @@ impl<'a> Worker<'a> {
             Reports::Honest => Some(report),
             Reports::Never => None,
             Reports::Lie { queue, processing } => {
-                Some(LoadReport { messages_in_queue: queue, processing_time: processing.duration() })
+                Some(LoadReport { messages_in_queue: queue, processing_time: processing.duration(), draining: false })
             }
         }
     }
@@ -97,7 +97,11 @@ impl Reporter {
         self.reported_mean_ns = mean_ns.or(self.reported_mean_ns);
         (self.messages, self.total_ns) = (0, 0);
         (self.reported_queue, self.pinged_at) = (queue, now);
-        LoadReport { messages_in_queue: queue, processing_time: Span::from_ns(mean_ns.unwrap_or(0)).duration() }
+        LoadReport {
+            messages_in_queue: queue,
+            processing_time: Span::from_ns(mean_ns.unwrap_or(0)).duration(),
+            draining: false,
+        }
     }
 
     /// The rules of early pings: first finished message, mean × 1.5 or ÷ 1.5, queue at twice the reported one + 4.

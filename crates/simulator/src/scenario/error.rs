@@ -34,7 +34,11 @@ impl ScenarioError {
             entries += usize::from(is_entry(line));
             !is_entry(line) && fault.worker.is_none_or(|worker| entries == worker + 1)
         });
-        Self { file: None, line: line.map(|(index, _)| index + 1), message: format!("{}: {}", fault.key, fault.message) }
+        Self {
+            file: None,
+            line: line.map(|(index, _)| index + 1),
+            message: format!("{}: {}", fault.key, fault.message),
+        }
     }
 
     pub(super) fn in_file(self, path: &Path) -> Self {

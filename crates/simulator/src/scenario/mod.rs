@@ -92,6 +92,9 @@ pub struct WorkerKind {
     /// From the broker to the worker, and back.
     #[serde(default = "near")]
     pub delay: Span,
+    /// Its weight for policies that have weights.
+    #[serde(default = "one")]
+    pub weight: NonZeroU32,
     /// What its pings say.
     #[serde(default)]
     pub reports: Reports,
