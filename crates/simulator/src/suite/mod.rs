@@ -111,6 +111,6 @@ fn random_seed(seed: u64, index: u32) -> u64 {
     seed.wrapping_mul(100_000).wrapping_add(u64::from(index))
 }
 
-const DEFAULT: Chooser = Chooser::Policy(Policy::ThesisScore);
+const DEFAULT: Chooser = Chooser::Policy(Policy::Adaptive);
 const ROUND_ROBIN: Chooser = Chooser::Policy(Policy::RoundRobin);
 const THESIS_SCORE: Chooser = Chooser::Policy(Policy::ThesisScore);
