@@ -76,6 +76,8 @@ pub(crate) fn weigh(hot: &Hot, view: &View, now: u64) -> Weight {
         0 => unknown(hot, flags, view),
         processing_ns => (processing_ns.max(view.floor_ns()), class_penalty(speed.class(), view)),
     };
+    // Speed that nobody can check is no merit; slowness is believed.
+    let penalty = if flags & flag::ACK_MODE == 0 { penalty.max(view.floor_ns()) } else { penalty };
     let late = now.saturating_sub(due);
     let mut finish = hot.finish().max(due.min(now)).saturating_add(late.saturating_mul(LATE_FACTOR));
     if flags & flag::ACK_MODE == 0 {
