@@ -54,11 +54,13 @@ mod nanos;
 mod outstanding;
 mod pick;
 mod policy;
+mod policy_state;
 mod report;
 mod rng;
 mod rules;
 mod seats;
 mod speed;
+mod standing;
 mod sync;
 mod transit;
 
@@ -72,3 +74,4 @@ pub use policy::{Policy, UnknownPolicy};
 pub use report::{LoadReport, ReportError};
 pub use rng::Rng;
 pub use rules::Rules;
+pub use standing::Standing;

@@ -9,10 +9,12 @@ use crate::{
     load::MemberLoad,
     nanos::Nanos,
     pick::{Table, book, pick, preview},
-    policy::Policy,
+    policy::{Policy, weighted_round_robin::Strides},
+    policy_state::PolicyState,
     rng::Rng,
     rules::Rules,
     seats::Seats,
+    standing::Standing,
     sync::{AtomicU64, PublishedGuard, Relaxed},
 };
 
@@ -26,7 +28,7 @@ pub struct Member<T> {
     pub(crate) id: MemberId,
     pub(crate) value: T,
     pub(crate) load: Arc<MemberLoad>,
-    pub(crate) weight: u32,
+    pub(crate) standing: Standing,
     pub(crate) joined_at: Nanos,
 }
 
@@ -46,9 +48,9 @@ impl<T> Member<T> {
         &self.load
     }
 
-    /// The member's share by the policies that go by fixed weights; at least 1.
-    pub fn weight(&self) -> u32 {
-        self.weight
+    /// What it brought along beside its load; the weight is at least 1.
+    pub fn standing(&self) -> Standing {
+        self.standing
     }
 
     /// When the member joined; joining again under the same name does not change it.
@@ -111,7 +113,13 @@ impl<T> Members<'_, T> {
     }
 
     fn table(&self, policy: Policy) -> Table<'_> {
-        Table { policy, seats: &self.snapshot.seats, view: self.view, sequence: self.sequence }
+        Table {
+            policy,
+            seats: &self.snapshot.seats,
+            state: &self.snapshot.state,
+            view: self.view,
+            sequence: self.sequence,
+        }
     }
 
     /// All members, in join order.
@@ -172,14 +180,16 @@ pub(crate) struct Snapshot<T> {
     rules: Rules,
     members: Box<[Arc<Member<T>>]>,
     seats: Seats,
+    state: PolicyState,
 }
 
 impl<T> Snapshot<T> {
     pub(crate) fn new(rules: Rules, roster: Vec<Seated<T>>) -> Self {
         let turns: Vec<u64> = roster.iter().map(|seated| seated.turn).collect();
+        let state = PolicyState::new(&rules, &roster);
         let members: Box<[_]> = roster.into_iter().map(|seated| seated.member).collect();
         let loads = members.iter().map(|member| Arc::clone(&member.load)).collect();
-        Self { rules, seats: Seats::new(loads, &turns), members }
+        Self { rules, seats: Seats::new(loads, &turns), state, members }
     }
 
     /// The members with their turns as they are now, to make the next snapshot of.
@@ -187,7 +197,12 @@ impl<T> Snapshot<T> {
     /// A turn taken between this copy and the publication of the next snapshot is lost with the old one: that
     /// member may be chosen once more before its turn. Its load, which is shared by both, has the message.
     pub(crate) fn roster(&self) -> Vec<Seated<T>> {
-        let seated = |(index, member)| Seated { member: Arc::clone(member), turn: self.seats.turn(index) };
+        let seated = |(index, member)| {
+            let turn = self.seats.turn(index);
+            let period_left =
+                self.state.strides.as_ref().map_or(Strides::first_period(turn), |strides| strides.period_left(index));
+            Seated { member: Arc::clone(member), turn, period_left }
+        };
         self.members.iter().enumerate().map(seated).collect()
     }
 
@@ -200,8 +215,10 @@ impl<T> Snapshot<T> {
     }
 }
 
-/// A member and its turn, while a writer makes a snapshot.
+/// A member and what is its own in the group, while a writer makes a snapshot.
 pub(crate) struct Seated<T> {
     pub(crate) member: Arc<Member<T>>,
     pub(crate) turn: u64,
+    /// See [`Strides::period_left`].
+    pub(crate) period_left: u64,
 }

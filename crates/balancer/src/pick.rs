@@ -3,7 +3,8 @@
 use crate::{
     dispatch::Dispatch,
     group_view::{GroupView, View},
-    policy::{Policy, adaptive, random, round_robin, score},
+    policy::{Policy, adaptive, random, round_robin, score, weighted_round_robin},
+    policy_state::PolicyState,
     rng::Rng,
     seats::Seats,
     sync::{AtomicU64, Relaxed},
@@ -23,18 +24,20 @@ pub(crate) struct Choice {
 pub(crate) struct Table<'a> {
     pub(crate) policy: Policy,
     pub(crate) seats: &'a Seats,
+    pub(crate) state: &'a PolicyState,
     pub(crate) view: &'a GroupView,
     pub(crate) sequence: &'a AtomicU64,
 }
 
 /// Chooses a seat and books a message on it. `None` if there is no seat.
 pub(crate) fn pick(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
-    let Table { policy, seats, sequence, .. } = table;
+    let Table { policy, seats, state, sequence, .. } = table;
     let view = table.view.at(dispatch.at, seats);
     let index = match policy {
         Policy::Adaptive => return pick_adaptive(table, &view, dispatch, rng),
         Policy::ThesisScore => choose_in_turn(seats, sequence, || score::choose(seats, dispatch.at))?,
         Policy::RoundRobin => choose_in_turn(seats, sequence, || round_robin::choose(seats))?,
+        Policy::WeightedRoundRobin => weighted_round_robin::pick(seats, state.strides.as_ref()?)?,
         // Nobody compares turns in such a group: its pickers leave them, and the shared sequence, alone.
         Policy::Random => random::choose(seats, rng)?,
     };
@@ -44,7 +47,7 @@ pub(crate) fn pick(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> Opti
 
 /// The seat that a pick by `policy` would choose, with nothing booked.
 pub(crate) fn preview(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
-    let Table { policy, seats, sequence, view } = table;
+    let Table { policy, seats, state, sequence, view } = table;
     match policy {
         Policy::Adaptive => {
             let view = view.at(dispatch.at, seats);
@@ -53,6 +56,11 @@ pub(crate) fn preview(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> O
         }
         Policy::ThesisScore => score::choose(seats, dispatch.at).map(|choice| choice.index),
         Policy::RoundRobin => round_robin::choose(seats).map(|choice| choice.index),
+        Policy::WeightedRoundRobin => match &state.strides {
+            Some(strides) => weighted_round_robin::choose(seats, strides).map(|seen| seen.index),
+            // The rules do not name it.
+            None => round_robin::choose(seats).map(|choice| choice.index),
+        },
         Policy::Random => random::choose(seats, rng),
     }
 }
@@ -99,7 +107,7 @@ fn choose_in_turn(seats: &Seats, sequence: &AtomicU64, choose: impl Fn() -> Opti
     Some(choice.index)
 }
 
-const RESCANS_MAX: usize = 2;
+pub(crate) const RESCANS_MAX: usize = 2;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -146,7 +154,8 @@ mod tests {
     fn an_empty_group_has_nobody_to_pick() {
         for policy in Policy::ALL {
             let (seats, view, sequence) = (seats(&[]), GroupView::new(), AtomicU64::new(0));
-            let table = Table { policy, seats: &seats, view: &view, sequence: &sequence };
+            let state = PolicyState::new::<()>(&policy.into(), &[]);
+            let table = Table { policy, seats: &seats, state: &state, view: &view, sequence: &sequence };
             assert_eq!(pick(table, &Dispatch::default(), &mut Rng::new(1)), None);
             assert_eq!(preview(table, &Dispatch::default(), &mut Rng::new(1)), None);
         }

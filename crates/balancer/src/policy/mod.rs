@@ -4,6 +4,7 @@ pub(crate) mod adaptive;
 pub(crate) mod random;
 pub(crate) mod round_robin;
 pub(crate) mod score;
+pub(crate) mod weighted_round_robin;
 
 use std::{error::Error, fmt, str::FromStr};
 
@@ -24,6 +25,10 @@ pub enum Policy {
     /// `round_robin`: the member that was chosen longest ago in this group (a baseline of thesis §5). Costs a scan
     /// over all members.
     RoundRobin,
+    /// `weighted_round_robin`: turns in proportion to the members' [weights](crate::Standing::weight), spread
+    /// evenly. For workers whose sizes are known and do not change, and that tell nothing of themselves. Costs a
+    /// scan over all members.
+    WeightedRoundRobin,
     /// `random`: any candidate, with equal chances (a baseline of thesis §5). Looks at one member in the common
     /// case, at all of them if that one is not ready.
     Random,
@@ -31,7 +36,8 @@ pub enum Policy {
 
 impl Policy {
     /// Every policy, in the order of declaration.
-    pub const ALL: [Self; 4] = [Self::Adaptive, Self::ThesisScore, Self::RoundRobin, Self::Random];
+    pub const ALL: [Self; 5] =
+        [Self::Adaptive, Self::ThesisScore, Self::RoundRobin, Self::WeightedRoundRobin, Self::Random];
 
     /// The name in configuration files, e.g. `thesis_score`.
     pub const fn name(self) -> &'static str {
@@ -39,6 +45,7 @@ impl Policy {
             Self::Adaptive => "adaptive",
             Self::ThesisScore => "thesis_score",
             Self::RoundRobin => "round_robin",
+            Self::WeightedRoundRobin => "weighted_round_robin",
             Self::Random => "random",
         }
     }
@@ -93,7 +100,7 @@ mod tests {
         let error = "Random".parse::<Policy>().expect_err("names are lower case");
         assert_eq!(
             error.to_string(),
-            r#"unknown policy "Random"; valid are adaptive, thesis_score, round_robin, random"#
+            r#"unknown policy "Random"; valid are adaptive, thesis_score, round_robin, weighted_round_robin, random"#
         );
     }
 }
