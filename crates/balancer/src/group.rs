@@ -259,6 +259,37 @@ mod tests {
     }
 
     #[test]
+    fn hashed_keys_stay_with_the_client_whatever_its_id() {
+        for (policy, by_publisher) in [(Policy::HashClientId, true), (Policy::HashTopic, false)] {
+            let group = Group::new(policy);
+            let join = |session: u64, identity: u64, value: &'static str| {
+                let standing = Standing { weight: 1, identity };
+                group.join_with(MemberId(session), standing, load(), value, Nanos(0));
+            };
+            let chosen = || {
+                let mut keys = Rng::new(1);
+                let pick = |_| {
+                    let (key, other) = (keys.next_u64(), u64::MAX / 3);
+                    let (publisher, topic) = if by_publisher { (key, other) } else { (other, key) };
+                    let dispatch = Dispatch { publisher, topic, ..at(1) };
+                    group.members().pick(&dispatch, &mut Rng::new(9)).map(|member| *member.value())
+                };
+                (0..300).map(pick).collect::<Vec<_>>()
+            };
+            join(1, 0xA, "a");
+            join(2, 0xB, "b");
+            join(3, 0xC, "c");
+            let before = chosen();
+            assert!(["a", "b", "c"].iter().all(|value| before.contains(&Some(value))), "{policy}");
+            assert!(group.leave(MemberId(2)));
+            let without: Vec<_> = before.iter().zip(chosen()).filter(|(was, is)| *was != is).collect();
+            assert!(!without.is_empty() && without.iter().all(|(was, _)| **was == Some("b")), "{policy}");
+            join(77, 0xB, "b");
+            assert_eq!(chosen(), before, "{policy}");
+        }
+    }
+
+    #[test]
     fn a_preview_books_nothing() {
         for policy in [Policy::RoundRobin, Policy::WeightedRoundRobin, Policy::ThesisScore] {
             let group = group_of(Policy::Random, &["a", "b"]);

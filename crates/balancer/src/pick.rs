@@ -3,7 +3,7 @@
 use crate::{
     dispatch::Dispatch,
     group_view::{GroupView, View},
-    policy::{Policy, adaptive, random, round_robin, score, weighted_round_robin},
+    policy::{Policy, adaptive, random, rendezvous, round_robin, score, weighted_round_robin},
     policy_state::PolicyState,
     rng::Rng,
     seats::Seats,
@@ -38,8 +38,10 @@ pub(crate) fn pick(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> Opti
         Policy::ThesisScore => choose_in_turn(seats, sequence, || score::choose(seats, dispatch.at))?,
         Policy::RoundRobin => choose_in_turn(seats, sequence, || round_robin::choose(seats))?,
         Policy::WeightedRoundRobin => weighted_round_robin::pick(seats, state.strides.as_ref()?)?,
-        // Nobody compares turns in such a group: its pickers leave them, and the shared sequence, alone.
+        // Nobody compares turns in the groups that follow: their pickers leave them, and the shared sequence, alone.
         Policy::Random => random::choose(seats, rng)?,
+        Policy::HashClientId => rendezvous::choose(seats, &state.identities, dispatch.publisher)?,
+        Policy::HashTopic => rendezvous::choose(seats, &state.identities, dispatch.topic)?,
     };
     book(seats, index, &view, dispatch);
     Some(index)
@@ -62,6 +64,8 @@ pub(crate) fn preview(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> O
             None => round_robin::choose(seats).map(|choice| choice.index),
         },
         Policy::Random => random::choose(seats, rng),
+        Policy::HashClientId => rendezvous::choose(seats, &state.identities, dispatch.publisher),
+        Policy::HashTopic => rendezvous::choose(seats, &state.identities, dispatch.topic),
     }
 }
 

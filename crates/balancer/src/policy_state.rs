@@ -2,7 +2,7 @@
 
 use crate::{
     members::Seated,
-    policy::{Policy, weighted_round_robin::Strides},
+    policy::{Policy, rendezvous, weighted_round_robin::Strides},
     rules::Rules,
 };
 
@@ -10,6 +10,8 @@ use crate::{
 /// whose rules need them.
 #[derive(Debug)]
 pub(crate) struct PolicyState {
+    /// Of the clients, [spread](rendezvous::spread): for the policies that hash.
+    pub(crate) identities: Box<[u64]>,
     /// For `weighted_round_robin`.
     pub(crate) strides: Option<Strides>,
 }
@@ -17,8 +19,9 @@ pub(crate) struct PolicyState {
 impl PolicyState {
     /// For the members in `roster`.
     pub(crate) fn new<T>(rules: &Rules, roster: &[Seated<T>]) -> Self {
+        let identities = roster.iter().map(|seated| rendezvous::spread(seated.member.standing.identity)).collect();
         let strides = (rules.policy == Policy::WeightedRoundRobin)
             .then(|| Strides::new(roster.iter().map(|seated| (seated.member.standing.weight, seated.period_left))));
-        Self { strides }
+        Self { identities, strides }
     }
 }
