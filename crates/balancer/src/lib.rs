@@ -47,6 +47,7 @@ mod explain;
 mod group;
 mod group_view;
 mod hot;
+mod latency;
 mod load;
 mod log2;
 mod members;

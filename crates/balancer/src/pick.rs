@@ -3,7 +3,10 @@
 use crate::{
     dispatch::Dispatch,
     group_view::{GroupView, View},
-    policy::{Policy, adaptive, random, rendezvous, round_robin, score, weighted_round_robin},
+    policy::{
+        Policy, adaptive, least_bytes, least_inflight, least_response_time, random, rendezvous, round_robin, score,
+        weighted_round_robin,
+    },
     policy_state::PolicyState,
     rng::Rng,
     seats::Seats,
@@ -38,6 +41,11 @@ pub(crate) fn pick(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> Opti
         Policy::ThesisScore => choose_in_turn(seats, sequence, || score::choose(seats, dispatch.at))?,
         Policy::RoundRobin => choose_in_turn(seats, sequence, || round_robin::choose(seats))?,
         Policy::WeightedRoundRobin => weighted_round_robin::pick(seats, state.strides.as_ref()?)?,
+        Policy::LeastInflight => choose_in_turn(seats, sequence, || least_inflight::choose(seats))?,
+        Policy::LeastResponseTime => {
+            choose_in_turn(seats, sequence, || least_response_time::choose(seats, dispatch.at))?
+        }
+        Policy::LeastBytes => choose_in_turn(seats, sequence, || least_bytes::choose(seats))?,
         // Nobody compares turns in the groups that follow: their pickers leave them, and the shared sequence, alone.
         Policy::Random => random::choose(seats, rng)?,
         Policy::HashClientId => rendezvous::choose(seats, &state.identities, dispatch.publisher)?,
@@ -66,6 +74,9 @@ pub(crate) fn preview(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> O
         Policy::Random => random::choose(seats, rng),
         Policy::HashClientId => rendezvous::choose(seats, &state.identities, dispatch.publisher),
         Policy::HashTopic => rendezvous::choose(seats, &state.identities, dispatch.topic),
+        Policy::LeastInflight => least_inflight::choose(seats).map(|choice| choice.index),
+        Policy::LeastResponseTime => least_response_time::choose(seats, dispatch.at).map(|choice| choice.index),
+        Policy::LeastBytes => least_bytes::choose(seats).map(|choice| choice.index),
     }
 }
 

@@ -142,7 +142,18 @@ impl Model {
         match policy {
             Policy::Random => candidates,
             // What these know of their members they show in tests of their own.
-            Policy::Adaptive | Policy::WeightedRoundRobin | Policy::HashClientId | Policy::HashTopic => candidates,
+            Policy::Adaptive
+            | Policy::WeightedRoundRobin
+            | Policy::HashClientId
+            | Policy::HashTopic
+            | Policy::LeastResponseTime => candidates,
+            // Of equal minima `min_by_key` keeps the first, which has the oldest turn.
+            Policy::LeastInflight => {
+                candidates.into_iter().min_by_key(|&member| self.clients[member].outstanding.0).into_iter().collect()
+            }
+            Policy::LeastBytes => {
+                candidates.into_iter().min_by_key(|&member| self.clients[member].outstanding.1).into_iter().collect()
+            }
             Policy::RoundRobin => vec![candidates[0]],
             Policy::ThesisScore => {
                 let known = members.iter().map(|&member| self.clients[member].t_p()).filter(|&t_p| t_p > 0);
@@ -248,6 +259,16 @@ proptest! {
         check(Policy::RoundRobin, &events)?;
     }
 
+    #[test]
+    fn least_inflight_is_the_model(events in prop::collection::vec(event(), 0..200)) {
+        check(Policy::LeastInflight, &events)?;
+    }
+
+    #[test]
+    fn least_bytes_is_the_model(events in prop::collection::vec(event(), 0..200)) {
+        check(Policy::LeastBytes, &events)?;
+    }
+
 }
 
 proptest! {
@@ -276,5 +297,10 @@ proptest! {
     #[test]
     fn hash_topic_stays_within_the_model(events in prop::collection::vec(event(), 0..200)) {
         check(Policy::HashTopic, &events)?;
+    }
+
+    #[test]
+    fn least_response_time_stays_within_the_model(events in prop::collection::vec(event(), 0..200)) {
+        check(Policy::LeastResponseTime, &events)?;
     }
 }
