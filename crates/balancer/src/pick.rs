@@ -4,8 +4,8 @@ use crate::{
     dispatch::Dispatch,
     group_view::{GroupView, View},
     policy::{
-        Policy, adaptive, least_bytes, least_inflight, least_response_time, random, rendezvous, round_robin, score,
-        weighted_round_robin,
+        Policy, adaptive, capacity, least_bytes, least_inflight, least_response_time, power_of_two, random, rendezvous,
+        round_robin, score, weighted_round_robin,
     },
     policy_state::PolicyState,
     rng::Rng,
@@ -50,6 +50,8 @@ pub(crate) fn pick(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> Opti
         Policy::Random => random::choose(seats, rng)?,
         Policy::HashClientId => rendezvous::choose(seats, &state.identities, dispatch.publisher)?,
         Policy::HashTopic => rendezvous::choose(seats, &state.identities, dispatch.topic)?,
+        Policy::PowerOfTwo => power_of_two::choose(seats, &view, dispatch, rng)?,
+        Policy::Capacity => capacity::choose(seats, &view, rng)?,
     };
     book(seats, index, &view, dispatch);
     Some(index)
@@ -77,6 +79,8 @@ pub(crate) fn preview(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> O
         Policy::LeastInflight => least_inflight::choose(seats).map(|choice| choice.index),
         Policy::LeastResponseTime => least_response_time::choose(seats, dispatch.at).map(|choice| choice.index),
         Policy::LeastBytes => least_bytes::choose(seats).map(|choice| choice.index),
+        Policy::PowerOfTwo => power_of_two::choose(seats, &view.at(dispatch.at, seats), dispatch, rng),
+        Policy::Capacity => capacity::choose(seats, &view.at(dispatch.at, seats), rng),
     }
 }
 

@@ -146,7 +146,16 @@ impl Model {
             | Policy::WeightedRoundRobin
             | Policy::HashClientId
             | Policy::HashTopic
-            | Policy::LeastResponseTime => candidates,
+            | Policy::LeastResponseTime
+            | Policy::Capacity => candidates,
+            // Not the one that is worse than all others.
+            Policy::PowerOfTwo => {
+                let outstanding = |member: &usize| self.clients[*member].outstanding.0;
+                let most = candidates.iter().map(outstanding).max();
+                let (worst, others): (Vec<_>, Vec<_>) =
+                    candidates.iter().partition(|&member| Some(outstanding(member)) == most);
+                if worst.len() == 1 && !others.is_empty() { others } else { candidates }
+            }
             // Of equal minima `min_by_key` keeps the first, which has the oldest turn.
             Policy::LeastInflight => {
                 candidates.into_iter().min_by_key(|&member| self.clients[member].outstanding.0).into_iter().collect()
@@ -302,5 +311,15 @@ proptest! {
     #[test]
     fn least_response_time_stays_within_the_model(events in prop::collection::vec(event(), 0..200)) {
         check(Policy::LeastResponseTime, &events)?;
+    }
+
+    #[test]
+    fn power_of_two_stays_within_the_model(events in prop::collection::vec(event(), 0..200)) {
+        check(Policy::PowerOfTwo, &events)?;
+    }
+
+    #[test]
+    fn capacity_stays_within_the_model(events in prop::collection::vec(event(), 0..200)) {
+        check(Policy::Capacity, &events)?;
     }
 }

@@ -1,10 +1,12 @@
 //! The policies by which a group can choose, and their names. Each has a file; a pick dispatches to them.
 
 pub(crate) mod adaptive;
+pub(crate) mod capacity;
 pub(crate) mod least;
 pub(crate) mod least_bytes;
 pub(crate) mod least_inflight;
 pub(crate) mod least_response_time;
+pub(crate) mod power_of_two;
 pub(crate) mod random;
 pub(crate) mod rendezvous;
 pub(crate) mod round_robin;
@@ -55,11 +57,19 @@ pub enum Policy {
     LeastResponseTime,
     /// `least_bytes`: as `least_inflight`, by bytes instead of messages. For work that grows with the payload.
     LeastBytes,
+    /// `power_of_two`: of two members drawn at random the one with fewer outstanding messages, or else the shorter
+    /// predicted wait. For very large groups of about equal speed: it looks at two members, however many there are,
+    /// as long as most are ready. With mixed speeds it is clearly worse than `adaptive`.
+    PowerOfTwo,
+    /// `capacity`: any candidate, with chances in proportion to its speed as reported or estimated; unknown speeds
+    /// count as the group's mean. For groups that several brokers share, which know the speeds and not each other's
+    /// sends. Heeds no queue. Costs a scan over all members.
+    Capacity,
 }
 
 impl Policy {
     /// Every policy, in the order of declaration.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Adaptive,
         Self::ThesisScore,
         Self::RoundRobin,
@@ -70,6 +80,8 @@ impl Policy {
         Self::LeastInflight,
         Self::LeastResponseTime,
         Self::LeastBytes,
+        Self::PowerOfTwo,
+        Self::Capacity,
     ];
 
     /// The name in configuration files, e.g. `thesis_score`.
@@ -85,6 +97,8 @@ impl Policy {
             Self::LeastInflight => "least_inflight",
             Self::LeastResponseTime => "least_response_time",
             Self::LeastBytes => "least_bytes",
+            Self::PowerOfTwo => "power_of_two",
+            Self::Capacity => "capacity",
         }
     }
 }
