@@ -38,7 +38,7 @@ impl<T> Group<T> {
     pub fn new(rules: impl Into<Rules>) -> Self {
         Self {
             writers: Mutex::new(()),
-            published: Published::new(Snapshot::new(rules.into(), Vec::new())),
+            published: Published::new(Snapshot::new(rules.into(), Vec::new(), None)),
             sequence: OwnLine(AtomicU64::new(0)),
             view: OwnLine(GroupView::new()),
         }
@@ -49,7 +49,8 @@ impl<T> Group<T> {
         self.published.load().rules()
     }
 
-    /// Chooses by `rules` from now on; picks under way may go by the old ones. Members, their loads and turns stay.
+    /// Chooses by `rules` from now on; picks under way may go by the old ones. Members, their loads and turns stay,
+    /// and so does where publishers and keys are, if both rules are sticky, or ordered.
     pub fn set_rules(&self, rules: impl Into<Rules>) {
         let rules = rules.into();
         self.update(|current, _| {
@@ -117,7 +118,7 @@ impl<T> Group<T> {
         let (mut rules, mut roster) = (current.rules(), current.roster());
         let changed = change(&mut rules, &mut roster);
         if changed {
-            self.published.store(Snapshot::new(rules, roster));
+            self.published.store(Snapshot::new(rules, roster, Some(&current)));
         }
         // `current` outlives the lock: the destructor of a value that leaves with it may use the group.
         drop(writer);

@@ -6,6 +6,7 @@ use crate::{
     dispatch::Dispatch,
     explain::Candidate,
     group_view::GroupView,
+    key_pins::KeySlot,
     load::MemberLoad,
     nanos::Nanos,
     pick::{Table, book, pick, preview},
@@ -92,6 +93,17 @@ impl<T> Members<'_, T> {
         seats.take_turn(index, self.sequence.fetch_add(1, Relaxed));
         book(seats, index, &self.view.at(dispatch.at, seats), dispatch);
         Some(member)
+    }
+
+    /// An acknowledged message with a key, for which this member was chosen, is acknowledged or will not be sent to
+    /// it after all: once its earlier messages are done with so, a key may move to another member. To be called
+    /// for each such message beside [`acknowledged`](MemberLoad::acknowledged) or
+    /// [`taken_back`](MemberLoad::taken_back), where [`Rules::is_ordered`]; a missing call keeps the key where it
+    /// is until the member has nothing outstanding.
+    pub fn key_done(&self, slot: KeySlot, member: MemberId) {
+        if let Some(pins) = &self.snapshot.state.pins {
+            pins.done(slot, member);
+        }
     }
 
     /// Whom `policy` would choose now, without booking anything: for a policy that is evaluated beside the one
@@ -184,9 +196,10 @@ pub(crate) struct Snapshot<T> {
 }
 
 impl<T> Snapshot<T> {
-    pub(crate) fn new(rules: Rules, roster: Vec<Seated<T>>) -> Self {
+    /// `before`: the snapshot that this one follows.
+    pub(crate) fn new(rules: Rules, roster: Vec<Seated<T>>, before: Option<&Self>) -> Self {
         let turns: Vec<u64> = roster.iter().map(|seated| seated.turn).collect();
-        let state = PolicyState::new(&rules, &roster);
+        let state = PolicyState::new(&rules, &roster, before.map(|before| &before.state));
         let members: Box<[_]> = roster.into_iter().map(|seated| seated.member).collect();
         let loads = members.iter().map(|member| Arc::clone(&member.load)).collect();
         Self { rules, seats: Seats::new(loads, &turns), state, members }

@@ -8,10 +8,13 @@ pub struct Rules {
     /// The policy that chooses.
     pub policy: Policy,
     /// Whether messages with a [`key`](crate::Dispatch::key) stay with their member while earlier ones of that
-    /// key are outstanding. Default: no.
+    /// key are outstanding, unless that member is less available than others or would not begin with them within a
+    /// second. `sticky` stays what it is. Costs the group 32 KiB, and a message with a key a compare and exchange.
+    /// Default: no.
     pub is_ordered: bool,
     /// A policy to evaluate beside the one that chooses, without acting on it
-    /// ([`Members::preview`](crate::Members::preview)). Default: none.
+    /// ([`Members::preview`](crate::Members::preview)). What some remember of their own choices, it does not have:
+    /// `weighted_round_robin` shows round robin, `sticky` random choices. Default: none.
     pub shadow: Option<Policy>,
 }
 

@@ -9,7 +9,7 @@
 use std::{sync::Arc, time::Duration};
 
 use loom::thread;
-use tenbin_balancer::{Availability, Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng};
+use tenbin_balancer::{Availability, Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng, Rules};
 
 const NOW: Nanos = Nanos(1_000);
 
@@ -195,5 +195,72 @@ fn picks_beside_a_report_and_a_leaving_lose_no_message() {
         assert_eq!(sent(&loads[0]), picked[0], "nothing is lost where nobody reports");
         assert!(sent(&loads[1]) <= picked[1]);
         assert_eq!(pick(&group), Some(0));
+    });
+}
+
+#[test]
+fn two_pickers_of_one_publisher_stick_to_one_member() {
+    model(3, || {
+        let group = group_of(Policy::Sticky, &[load(), load(), load()]);
+        // Two seeds that draw two members.
+        let pick = |group: &Group<u64>, seed| {
+            let dispatch = Dispatch { publisher: 7, ..at(NOW) };
+            group.members().pick(&dispatch, &mut Rng::new(seed)).map(|member| *member.value())
+        };
+        let other = Arc::clone(&group);
+        let picker = thread::spawn(move || pick(&other, 1));
+        let mine = pick(&group, 4);
+        let theirs = picker.join().expect("a pick does not panic");
+        assert!(mine.is_some());
+        assert_eq!(mine, theirs);
+        assert_eq!(pick(&group, 2), mine);
+    });
+}
+
+/// A group of two in which keys keep their order, and a way to pick for one key.
+fn ordered() -> (Arc<Group<u64>>, [Arc<MemberLoad>; 2], Dispatch) {
+    let loads = [load(), load()];
+    let group = group_of(Policy::RoundRobin, &loads);
+    group.set_rules(Rules { policy: Policy::RoundRobin, is_ordered: true, shadow: None });
+    (group, loads, Dispatch { is_acknowledged: true, key: Some(7), ..at(NOW) })
+}
+
+fn pick_for(group: &Group<u64>, dispatch: &Dispatch) -> usize {
+    *group.members().pick(dispatch, &mut Rng::new(5)).expect("two members").value() as usize
+}
+
+#[test]
+fn two_pickers_of_one_key_follow_each_other() {
+    model(2, || {
+        let (group, loads, dispatch) = ordered();
+        let other = Arc::clone(&group);
+        let picker = thread::spawn(move || pick_for(&other, &dispatch));
+        let mine = pick_for(&group, &dispatch);
+        assert_eq!(picker.join().expect("a pick does not panic"), mine);
+        assert_eq!(pick_for(&group, &dispatch), mine);
+        let outstanding = loads.map(|load| load.snapshot().outstanding_messages);
+        assert_eq!((outstanding[mine], outstanding[1 - mine]), (3, 0), "what was taken back is gone");
+    });
+}
+
+#[test]
+fn a_message_that_is_done_with_beside_a_pick_frees_the_key_for_nobody_else_s() {
+    model(2, || {
+        let (group, loads, dispatch) = ordered();
+        let done = move |group: &Group<u64>, loads: &[Arc<MemberLoad>; 2], member: usize| {
+            loads[member].acknowledged(NOW, 100, NOW);
+            group.members().key_done(dispatch.key_slot().expect("it has a key"), MemberId(member as u64));
+        };
+        let first = pick_for(&group, &dispatch);
+        let acknowledging = {
+            let (group, loads) = (Arc::clone(&group), loads.clone());
+            thread::spawn(move || done(&group, &loads, first))
+        };
+        // Before or after.
+        let second = pick_for(&group, &dispatch);
+        acknowledging.join().expect("an acknowledgement does not panic");
+        assert_eq!(pick_for(&group, &dispatch), second);
+        (0..2).for_each(|_| done(&group, &loads, second));
+        assert_eq!(pick_for(&group, &dispatch), 1 - second, "all done with: the oldest turn");
     });
 }
