@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use tenbin_balancer::{LoadReport, Rng};
+use tenbin_balancer::Rng;
 use tenbin_codec::{
-    AckProperties, Disconnect, Packet, PacketType, PingReq, ReasonCode, SubAck, Subscribe, Subscription,
+    AckProperties, Disconnect, Packet, PacketType, ReasonCode, ReportCarrier, SubAck, Subscribe, Subscription,
     SubscriptionOptions, UnsubAck, Unsubscribe,
 };
 use tenbin_session::{Event, Publication, SessionExpiry, Violation};
@@ -26,7 +26,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             Event::Duplicate(ack) => self.acks.push((ack, ReasonCode::Success)),
             Event::Subscribe(subscribe) => self.subscribe(subscribe, now),
             Event::Unsubscribe(unsubscribe) => self.unsubscribe(unsubscribe, now),
-            Event::Ping(ping) => self.load_report(&ping, now),
+            Event::Ping(ping) => self.pinged(&ping, now),
             Event::Disconnect(disconnect) => return Err(self.disconnect(&disconnect)),
             Event::Auth(auth) => self.handle_auth(*auth)?,
             Event::Delivered { .. } => self.count_dropped_resends(),
@@ -49,6 +49,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             Ok(()) if !self.lease.client.rights.may_publish(&publication.topic) => {
                 tracing::debug!(client = ?self.lease.client.id, topic = ?publication.topic, "not authorized to publish");
                 ReasonCode::NotAuthorized
+            }
+            Ok(()) if publication.topic.as_bytes() == ReportCarrier::TOPIC.as_bytes() => {
+                self.published_report(&publication, now)
             }
             Ok(()) => self.publisher.publish(&self.shared.router, &publication, now),
             Err(ReasonCode::PayloadFormatInvalid) if publication.ack.is_none() => {
@@ -129,21 +132,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         self.shared.metrics.subscriptions.subtract(removed);
         let unsuback = UnsubAck { packet_id: unsubscribe.packet_id, properties: AckProperties::default(), reasons };
         self.connection.write(&Packet::UnsubAck(unsuback), now, &mut self.transport.out); // [MQTT-3.10.4-4]
-    }
-
-    /// Takes a status report over (thesis §4.1). One that does not parse changes nothing.
-    fn load_report(&mut self, ping: &PingReq, now: Instant) {
-        let Some(body) = ping.body.as_ref().filter(|body| !body.payload.is_empty()) else { return };
-        match LoadReport::from_json(&body.payload) {
-            Ok(report) => {
-                self.lease.client.load.report(&report, self.shared.clock.nanos(now));
-                self.shared.metrics.load_reports.add(1);
-            }
-            Err(error) => {
-                self.shared.metrics.load_reports_rejected.add(1);
-                tracing::debug!(client = ?self.lease.client.id, %error, "load report rejected");
-            }
-        }
     }
 
     /// A client that came back with a smaller Maximum Packet Size misses what was under way and no longer fits.

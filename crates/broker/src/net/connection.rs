@@ -9,7 +9,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tenbin_balancer::Rng;
-use tenbin_codec::{Decoded, Decoder, Disconnect, DisconnectProperties, Packet, QoS, ReasonCode, Text, Will};
+use tenbin_codec::{
+    Decoded, Decoder, Disconnect, DisconnectProperties, Packet, QoS, ReasonCode, ReportCarriers, Text, Will,
+};
 use tenbin_session::{Connection, Delivery, PendingAck, Sent, SessionExpiry, Violation};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
@@ -72,6 +74,8 @@ pub(super) struct ConnectionTask<'a, S> {
     pub(super) transport: Transport<S>,
     pub(super) throttle: Throttle,
     pub(super) reauthentication: Reauthentication,
+    /// What the client was told that its load reports are taken from.
+    pub(super) report_carriers: ReportCarriers,
     decoder: Decoder,
     timer: Option<Pin<Box<Sleep>>>,
     socket_blocked: bool,
@@ -97,7 +101,7 @@ struct Ready {
 
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
     fn new(shared: &'a Shared, accepted: Accepted, transport: Transport<S>) -> Self {
-        let Accepted { lease, connection, decoder, will, session_expiry, reauthentication } = accepted;
+        let Accepted { lease, connection, decoder, will, session_expiry, reauthentication, report_carriers } = accepted;
         Self {
             shared,
             publisher: Publisher::of(&lease.client.receiver()),
@@ -106,6 +110,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             session_expiry,
             transport,
             reauthentication,
+            report_carriers,
             decoder,
             timer: connection.poll_timeout().map(|at| Box::pin(tokio::time::sleep_until(at.into()))),
             socket_blocked: false,
@@ -334,12 +339,16 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
                 Ok(Decoded::NeedMore(_)) => break Ok(()),
                 Err(error) => break Err(End::Violation(error.into())),
             };
+            let report = self.report_in(&packet);
             let applied = match self.connection.handle_packet(packet, now, &mut self.transport.out) {
                 Ok(event) => self.apply(event, now, &mut received),
                 Err(violation) => Err(End::Violation(violation)),
             };
             if let Err(end) = applied {
                 break Err(end);
+            }
+            if let Some(report) = report {
+                self.take_report(report.as_bytes(), now);
             }
         };
         self.shared.metrics.messages_received.add(received);

@@ -5,6 +5,7 @@ mod authentication;
 mod connection;
 mod handshake;
 mod listener;
+mod load_reports;
 mod reauthentication;
 mod throttle;
 mod transport;
