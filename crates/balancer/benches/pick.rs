@@ -16,7 +16,7 @@ use std::{
 };
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use tenbin_balancer::{Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng};
+use tenbin_balancer::{Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng};
 
 const SIZES: [u64; 5] = [3, 16, 64, 256, 1024];
 const START: Nanos = Nanos(1_000_000_000);
@@ -25,12 +25,19 @@ fn group_of(policy: Policy, len: u64) -> Group<u64> {
     let group = Group::new(policy);
     for id in 0..len {
         let load = Arc::new(MemberLoad::new(Nanos(id)));
-        let report =
-            LoadReport { messages_in_queue: id * 7 % 5, processing_time: Duration::from_micros(20 + id * 13 % 17) };
+        let report = LoadReport {
+            messages_in_queue: id * 7 % 5,
+            processing_time: Duration::from_micros(20 + id * 13 % 17),
+            draining: false,
+        };
         load.report(&report, START);
-        group.join(MemberId(id), load, id, Nanos(id));
+        group.join(MemberId(id), load, 1, id, Nanos(id));
     }
     group
+}
+
+fn at(now: Nanos) -> Dispatch {
+    Dispatch { at: now, bytes: 100, ..Dispatch::default() }
 }
 
 /// The time for `count` picks in each of `threads` threads, from the first start to the last end.
@@ -42,7 +49,7 @@ fn time_picks(group: &Group<u64>, threads: u64, count: u64) -> Duration {
         let start = Instant::now();
         for step in 0..count {
             let members = group.members();
-            black_box(members.pick(Nanos(START.0 + step * 1_000), &mut rng).map(|member| *member.value()));
+            black_box(members.pick(&at(Nanos(START.0 + step * 1_000)), &mut rng).map(|member| *member.value()));
         }
         (start, Instant::now())
     };

@@ -6,7 +6,7 @@ use crate::{
     load::MemberLoad,
     members::{Member, MemberId, Members, Seated, Snapshot},
     nanos::Nanos,
-    policy::Policy,
+    rules::Rules,
     sync::{AtomicU64, Mutex, OwnLine, Published, Relaxed, lock},
 };
 
@@ -18,8 +18,7 @@ use crate::{
 /// that left are freed by whoever lets go of it last.
 #[derive(Debug)]
 pub struct Group<T> {
-    policy: Policy,
-    /// Serialises `join` and `leave`; no reader takes it. No other lock is taken under it.
+    /// Serialises `join`, `leave` and `set_rules`; no reader takes it. No other lock is taken under it.
     writers: Mutex<()>,
     /// Stored by writers under `writers`, loaded by anybody. Its release and acquire are what makes a member's
     /// fields visible to those who find it.
@@ -30,36 +29,47 @@ pub struct Group<T> {
 }
 
 impl<T> Group<T> {
-    /// An empty group that will choose by `policy`.
-    pub fn new(policy: Policy) -> Self {
+    /// An empty group that will choose by `rules`; a [`Policy`](crate::Policy) alone will do.
+    pub fn new(rules: impl Into<Rules>) -> Self {
         Self {
-            policy,
             writers: Mutex::new(()),
-            published: Published::new(Snapshot::new(Vec::new())),
+            published: Published::new(Snapshot::new(rules.into(), Vec::new())),
             sequence: OwnLine(AtomicU64::new(0)),
         }
     }
 
-    /// How the group chooses.
-    pub fn policy(&self) -> Policy {
-        self.policy
+    /// What the group chooses by.
+    pub fn rules(&self) -> Rules {
+        self.published.load().rules()
+    }
+
+    /// Chooses by `rules` from now on; picks under way may go by the old ones. Members, their loads and turns stay.
+    pub fn set_rules(&self, rules: impl Into<Rules>) {
+        let rules = rules.into();
+        self.update(|current, _| {
+            let is_changed = *current != rules;
+            *current = rules;
+            is_changed
+        });
     }
 
     /// Adds a member, last in join order and in turn. `load` belongs to the client and is shared by all its
-    /// groups; joining does not change it.
+    /// groups; joining does not change it. `weight` is its share by the policies that go by fixed weights; 0
+    /// counts as 1.
     ///
-    /// If `id` is a member already, `load` and `value` replace those it had, and it keeps its place, its turn and
-    /// the time of its joining.
-    pub fn join(&self, id: MemberId, load: Arc<MemberLoad>, value: T, now: Nanos) {
-        self.update(|roster| match roster.iter_mut().find(|seated| seated.member.id == id) {
+    /// If `id` is a member already, `load`, `weight` and `value` replace those it had, and it keeps its place, its
+    /// turn and the time of its joining.
+    pub fn join(&self, id: MemberId, load: Arc<MemberLoad>, weight: u32, value: T, now: Nanos) {
+        let weight = weight.max(1);
+        self.update(|_, roster| match roster.iter_mut().find(|seated| seated.member.id == id) {
             Some(seated) => {
                 let joined_at = seated.member.joined_at;
-                seated.member = Arc::new(Member { id, value, load, joined_at });
+                seated.member = Arc::new(Member { id, value, load, weight, joined_at });
                 true
             }
             None => {
                 let turn = self.sequence.0.fetch_add(1, Relaxed);
-                let member = Arc::new(Member { id, value, load, joined_at: now });
+                let member = Arc::new(Member { id, value, load, weight, joined_at: now });
                 roster.push(Seated { member, turn });
                 true
             }
@@ -68,7 +78,7 @@ impl<T> Group<T> {
 
     /// Removes a member; `false` if there was none of that name. A pick under way may still return it.
     pub fn leave(&self, id: MemberId) -> bool {
-        self.update(|roster| {
+        self.update(|_, roster| {
             let before = roster.len();
             roster.retain(|seated| seated.member.id != id);
             roster.len() < before
@@ -77,7 +87,7 @@ impl<T> Group<T> {
 
     /// The members as they are now. Takes no lock.
     pub fn members(&self) -> Members<'_, T> {
-        Members { snapshot: self.published.load(), policy: self.policy, sequence: &self.sequence.0 }
+        Members { snapshot: self.published.load(), sequence: &self.sequence.0 }
     }
 
     /// The number of members now.
@@ -90,14 +100,14 @@ impl<T> Group<T> {
         self.len() == 0
     }
 
-    /// Publishes what `change` makes of the members, if it says that it changed them.
-    fn update(&self, change: impl FnOnce(&mut Vec<Seated<T>>) -> bool) -> bool {
+    /// Publishes what `change` makes of rules and members, if it says that it changed them.
+    fn update(&self, change: impl FnOnce(&mut Rules, &mut Vec<Seated<T>>) -> bool) -> bool {
         let writer = lock(&self.writers);
         let current = self.published.load();
-        let mut roster = current.roster();
-        let changed = change(&mut roster);
+        let (mut rules, mut roster) = (current.rules(), current.roster());
+        let changed = change(&mut rules, &mut roster);
         if changed {
-            self.published.store(Snapshot::new(roster));
+            self.published.store(Snapshot::new(rules, roster));
         }
         // `current` outlives the lock: the destructor of a value that leaves with it may use the group.
         drop(writer);
@@ -110,7 +120,11 @@ mod tests {
     use std::{sync::mpsc::sync_channel, thread, time::Duration};
 
     use super::*;
-    use crate::{Availability, Rng};
+    use crate::{Availability, Dispatch, Policy, Rng};
+
+    fn at(now: u64) -> Dispatch {
+        Dispatch { at: Nanos(now), ..Dispatch::default() }
+    }
 
     fn load() -> Arc<MemberLoad> {
         Arc::new(MemberLoad::new(Nanos(0)))
@@ -119,14 +133,14 @@ mod tests {
     fn group_of(policy: Policy, values: &[&'static str]) -> Group<&'static str> {
         let group = Group::new(policy);
         for (id, value) in (0..).zip(values) {
-            group.join(MemberId(id), load(), *value, Nanos(id));
+            group.join(MemberId(id), load(), 1, *value, Nanos(id));
         }
         group
     }
 
     fn picks(group: &Group<&'static str>, count: usize) -> Vec<&'static str> {
         let mut rng = Rng::new(1);
-        (0..count).filter_map(|_| group.members().pick(Nanos(100), &mut rng).map(|member| *member.value())).collect()
+        (0..count).filter_map(|_| group.members().pick(&at(100), &mut rng).map(|member| *member.value())).collect()
     }
 
     #[test]
@@ -134,7 +148,7 @@ mod tests {
         let group = group_of(Policy::RoundRobin, &["a", "b", "c"]);
         assert!(group.leave(MemberId(1)));
         assert!(!group.leave(MemberId(1)));
-        group.join(MemberId(1), load(), "d", Nanos(9));
+        group.join(MemberId(1), load(), 1, "d", Nanos(9));
         let members = group.members();
         let listed: Vec<_> =
             members.iter().map(|member| (member.id().0, *member.value(), member.joined_at().0)).collect();
@@ -148,7 +162,7 @@ mod tests {
             let group = group_of(policy, &["a"]);
             assert!(group.leave(MemberId(0)));
             assert!(group.is_empty());
-            assert!(group.members().pick(Nanos(1), &mut Rng::new(0)).is_none());
+            assert!(group.members().pick(&at(1), &mut Rng::new(0)).is_none());
         }
     }
 
@@ -157,7 +171,7 @@ mod tests {
         let group = group_of(Policy::RoundRobin, &["a", "b", "c"]);
         assert_eq!(picks(&group, 1), ["a"]);
         let replacement = load();
-        group.join(MemberId(1), Arc::clone(&replacement), "B", Nanos(50));
+        group.join(MemberId(1), Arc::clone(&replacement), 1, "B", Nanos(50));
         assert_eq!(group.len(), 3);
         assert_eq!(picks(&group, 5), ["B", "c", "a", "B", "c"]);
         let members = group.members();
@@ -172,7 +186,7 @@ mod tests {
         for policy in [Policy::RoundRobin, Policy::ThesisScore] {
             let group = group_of(policy, &["a", "b", "c"]);
             assert_eq!(picks(&group, 7), ["a", "b", "c", "a", "b", "c", "a"], "{policy}");
-            group.join(MemberId(3), load(), "d", Nanos(100));
+            group.join(MemberId(3), load(), 1, "d", Nanos(100));
             assert!(group.leave(MemberId(1)));
             if policy == Policy::RoundRobin {
                 assert_eq!(picks(&group, 6), ["c", "a", "d", "c", "a", "d"], "newcomers come last");
@@ -185,8 +199,8 @@ mod tests {
         let shared = [load(), load()];
         let groups = [Policy::RoundRobin, Policy::RoundRobin].map(|policy| {
             let group = Group::new(policy);
-            group.join(MemberId(0), Arc::clone(&shared[0]), "a", Nanos(0));
-            group.join(MemberId(1), Arc::clone(&shared[1]), "b", Nanos(0));
+            group.join(MemberId(0), Arc::clone(&shared[0]), 1, "a", Nanos(0));
+            group.join(MemberId(1), Arc::clone(&shared[1]), 1, "b", Nanos(0));
             group
         });
         for _ in 0..2 {
@@ -199,11 +213,48 @@ mod tests {
     }
 
     #[test]
+    fn new_rules_keep_the_members_and_their_turns() {
+        let group = group_of(Policy::RoundRobin, &["a", "b", "c"]);
+        assert_eq!(picks(&group, 1), ["a"]);
+        let rules = Rules { policy: Policy::ThesisScore, is_ordered: true, shadow: Some(Policy::Random) };
+        group.set_rules(rules);
+        assert_eq!((group.rules(), group.members().rules()), (rules, rules));
+        assert_eq!(picks(&group, 1), ["b"]);
+        group.set_rules(Policy::RoundRobin);
+        assert_eq!(picks(&group, 4), ["c", "a", "b", "c"]);
+    }
+
+    #[test]
+    fn a_preview_books_nothing() {
+        for policy in [Policy::RoundRobin, Policy::ThesisScore] {
+            let group = group_of(Policy::Random, &["a", "b"]);
+            let members = group.members();
+            let mut rng = Rng::new(1);
+            let mut preview = || members.preview(policy, &at(100), &mut rng).map(|member| *member.value());
+            assert_eq!([preview(), preview()], [Some("a"); 2], "{policy}");
+            assert_eq!(members.iter().map(|member| member.load().snapshot().sent).sum::<u64>(), 0);
+        }
+    }
+
+    #[test]
+    fn explaining_shows_every_member() {
+        let group = group_of(Policy::ThesisScore, &["a", "b"]);
+        assert_eq!(picks(&group, 1), ["a"]);
+        let members = group.members();
+        let shown: Vec<_> = members
+            .explain(&at(200))
+            .into_iter()
+            .map(|candidate| (candidate.member.0, candidate.pending, candidate.in_flight, candidate.sent_at.0))
+            .collect();
+        assert_eq!(shown, [(0, 1, 1, 100), (1, 0, 0, 0)]);
+    }
+
+    #[test]
     fn an_outdated_snapshot_still_works() {
         let group = group_of(Policy::ThesisScore, &["a"]);
         let members = group.members();
         assert!(group.leave(MemberId(0)));
-        assert_eq!(members.pick(Nanos(1), &mut Rng::new(0)).map(Member::id), Some(MemberId(0)));
+        assert_eq!(members.pick(&at(1), &mut Rng::new(0)).map(Member::id), Some(MemberId(0)));
         assert!(group.is_empty());
     }
 
@@ -236,8 +287,8 @@ mod tests {
             }
         }
         let group = Arc::new(Group::new(Policy::RoundRobin));
-        group.join(MemberId(1), load(), None, Nanos(0));
-        group.join(MemberId(0), load(), Some(Leaver(Arc::clone(&group), 1)), Nanos(0));
+        group.join(MemberId(1), load(), 1, None, Nanos(0));
+        group.join(MemberId(0), load(), 1, Some(Leaver(Arc::clone(&group), 1)), Nanos(0));
         assert!(group.leave(MemberId(0)));
         assert!(group.is_empty());
     }

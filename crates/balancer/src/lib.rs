@@ -9,7 +9,7 @@
 //!   LoadReport ──report()──► MemberLoad ◄──── Arc ──┬── Group "a": Member, turn
 //!   set_availability() ────►  (one per client)      └── Group "b": Member, turn
 //!                                 ▲
-//!                                 └── booked by Members::pick(now, rng)
+//!                                 └── booked by Members::pick(dispatch, rng)
 //! ```
 //!
 //! The crate knows no MQTT and no runtime, reads no clock (`now` is an argument) and makes no randomness of its
@@ -17,20 +17,21 @@
 //!
 //! ```
 //! use std::{sync::Arc, time::Duration};
-//! use tenbin_balancer::{Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng};
+//! use tenbin_balancer::{Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng};
 //!
 //! let (start, later) = (Nanos(0), Nanos(1_000_000_000));
 //! let group = Group::new(Policy::ThesisScore);
 //! let loads = [25, 250].map(|ms| {
 //!     let load = Arc::new(MemberLoad::new(start));
 //!     let processing_time = Duration::from_millis(ms);
-//!     load.report(&LoadReport { messages_in_queue: 8, processing_time }, later);
+//!     load.report(&LoadReport { messages_in_queue: 8, processing_time, draining: false }, later);
 //!     load
 //! });
-//! group.join(MemberId(1), Arc::clone(&loads[0]), "fast", start);
-//! group.join(MemberId(2), Arc::clone(&loads[1]), "slow", start);
+//! group.join(MemberId(1), Arc::clone(&loads[0]), 1, "fast", start);
+//! group.join(MemberId(2), Arc::clone(&loads[1]), 1, "slow", start);
 //!
-//! let chosen = group.members().pick(later, &mut Rng::new(7)).map(|member| *member.value());
+//! let dispatch = Dispatch { at: later, bytes: 100, ..Dispatch::default() };
+//! let chosen = group.members().pick(&dispatch, &mut Rng::new(7)).map(|member| *member.value());
 //! assert_eq!(chosen, Some("fast"));
 //! assert_eq!(loads[0].snapshot().sent_since_report, 1);
 //! ```
@@ -40,17 +41,24 @@
 
 #![forbid(unsafe_code)]
 
+mod dispatch;
+mod estimate;
+mod explain;
 mod group;
 mod load;
 mod members;
 mod nanos;
+mod outstanding;
 mod pick;
 mod policy;
 mod report;
 mod rng;
+mod rules;
 mod seats;
 mod sync;
 
+pub use dispatch::Dispatch;
+pub use explain::Candidate;
 pub use group::Group;
 pub use load::{Availability, LoadSnapshot, MemberLoad};
 pub use members::{Iter, Member, MemberId, Members};
@@ -58,3 +66,4 @@ pub use nanos::Nanos;
 pub use policy::{Policy, UnknownPolicy};
 pub use report::{LoadReport, ReportError};
 pub use rng::Rng;
+pub use rules::Rules;

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use crate::{
+    dispatch::Dispatch,
+    estimate::Estimate,
     nanos::Nanos,
+    outstanding::Outstanding,
     report::LoadReport,
-    sync::{AtomicU8, AtomicU64, Mutex, Relaxed, lock},
+    sync::{AtomicU8, AtomicU16, AtomicU64, Mutex, Relaxed, lock},
 };
 
 /// The load of one client connection, shared (by `Arc`) by all groups that the client is a member of
@@ -15,43 +18,59 @@ use crate::{
 /// |---|---|---|
 /// | session established | [`new`](Self::new), [`connected`](Self::connected) | m_q = m_s = t_p = 0; t_r = t_s = now |
 /// | report | [`report`](Self::report) | push the mean, t_p = mean of the last five; m_q = reported; m_s = 0; t_r = now |
-/// | chosen | `Members::pick` | m_s += 1; t_s = now |
+/// | chosen | `Members::pick` | m_s += 1; t_s = now; one more outstanding |
+/// | done with | [`written`](Self::written), [`acknowledged`](Self::acknowledged) | one less outstanding |
+/// | given to another | [`taken_back`](Self::taken_back) | m_s −= 1; one less outstanding |
 /// | disconnect | dropped, or kept with [`Availability::Offline`] | |
 ///
 /// Any thread may call anything. Readers see each field whole, but not all fields of one instant: a pick that
 /// runs into a report may combine the new m_q with the old m_s and misjudge this one message. No lock could
 /// prevent the larger error of the same kind, messages that are on the wire while the client writes its report.
 #[derive(Debug)]
+#[repr(C)] // the lines in this order
 pub struct MemberLoad {
     hot: Hot,
+    reported: Reported,
     cold: Cold,
 }
 
-/// What every pick reads, on one cache line.
+/// What every booking writes and most policies read, on one cache line.
 ///
 /// Every access is `Relaxed`: each field is a fact of its own and nothing else is published through it. Needed
-/// from the atomics is only that no increment of `m_s` is lost between two reports.
+/// from the atomics is only that no increment of `sent` and `outstanding` is lost.
 ///
 /// 64 and not 128 bytes of alignment: processors which fetch lines in pairs do not couple two clients all the
-/// same, since in an `Arc` the line before this one holds the reference counts and the line after it is [`Cold`].
-/// An odd number of lines also spreads the loads over all sets of the first cache.
+/// same, since in an `Arc` the line before this one holds the reference counts.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Hot {
-    /// Messages waiting at the client by its last report. Written by `report` and `connected`, under the lock of
-    /// `Cold`.
-    m_q: AtomicU64,
-    /// Messages sent since the last report. Incremented by every pick; set to 0 by `report` and `connected`.
-    m_s: AtomicU64,
-    /// Mean processing time in ns; 0 = unknown. Written by `report` and `connected`, under the lock of `Cold`.
-    t_p: AtomicU64,
-    /// Instant of the last report. Written by `report` and `connected`, under the lock of `Cold`.
-    t_r: AtomicU64,
+    /// Messages sent since the session was established. Incremented by every pick.
+    sent: AtomicU64,
     /// Instant of the last send. Written by every pick and by `connected`; the last writer wins, so it goes back
     /// a little when two pickers hold clock readings of different age.
     t_s: AtomicU64,
+    /// An [`Outstanding`]. Added to by every pick, taken from by `written`, `acknowledged` and `taken_back`.
+    outstanding: AtomicU64,
     /// An [`Availability`] as its discriminant. Written by `set_availability` only.
     availability: AtomicU8,
+    /// [`DRAINING`] or 0. Written by `report` and `connected`.
+    draining: AtomicU8,
+    /// One-way delay in [`DELAY_UNIT_NS`]; 0 = unknown. Written by `set_round_trip` and `connected`.
+    delay: AtomicU16,
+}
+
+/// What policies by report read in addition. Written by `report` and `connected` alone, under the lock of `Cold`.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Reported {
+    /// Messages waiting at the client by its last report.
+    m_q: AtomicU64,
+    /// Mean processing time in ns; 0 = unknown.
+    t_p: AtomicU64,
+    /// Instant of the last report.
+    t_r: AtomicU64,
+    /// `sent` at the last report.
+    sent_at_report: AtomicU64,
 }
 
 /// What only reports touch. The lock also keeps two reports, or a report and `connected`, from mixing their
@@ -59,7 +78,14 @@ struct Hot {
 #[derive(Debug)]
 #[repr(align(64))]
 struct Cold {
-    recent: Mutex<RecentMeans>,
+    evidence: Mutex<Evidence>,
+}
+
+/// What is known of the client's speed.
+#[derive(Debug, Default)]
+struct Evidence {
+    recent: RecentMeans,
+    estimate: Estimate,
 }
 
 impl MemberLoad {
@@ -67,42 +93,78 @@ impl MemberLoad {
     pub fn new(now: Nanos) -> Self {
         Self {
             hot: Hot {
+                sent: AtomicU64::new(0),
+                t_s: AtomicU64::new(now.0),
+                outstanding: AtomicU64::new(0),
+                availability: AtomicU8::new(Availability::Ready as u8),
+                draining: AtomicU8::new(0),
+                delay: AtomicU16::new(0),
+            },
+            reported: Reported {
                 m_q: AtomicU64::new(0),
-                m_s: AtomicU64::new(0),
                 t_p: AtomicU64::new(0),
                 t_r: AtomicU64::new(now.0),
-                t_s: AtomicU64::new(now.0),
-                availability: AtomicU8::new(Availability::Ready as u8),
+                sent_at_report: AtomicU64::new(0),
             },
-            cold: Cold { recent: Mutex::new(RecentMeans::default()) },
+            cold: Cold { evidence: Mutex::new(Evidence::default()) },
         }
     }
 
     /// The session is established anew: everything as after [`new`](Self::new), except the availability, which
-    /// stays with whoever watches the client's queue.
+    /// stays with whoever watches the client's queue, and what is outstanding, which the session still holds.
     pub fn connected(&self, now: Nanos) {
-        let mut recent = lock(&self.cold.recent);
-        *recent = RecentMeans::default();
-        self.hot.m_q.store(0, Relaxed);
+        let mut evidence = lock(&self.cold.evidence);
+        *evidence = Evidence::default();
+        self.reported.m_q.store(0, Relaxed);
         self.reset_sent();
-        self.hot.t_p.store(0, Relaxed);
-        self.hot.t_r.store(now.0, Relaxed);
+        self.reported.t_p.store(0, Relaxed);
+        self.reported.t_r.store(now.0, Relaxed);
         self.hot.t_s.store(now.0, Relaxed);
+        self.hot.draining.store(0, Relaxed);
+        self.hot.delay.store(0, Relaxed);
     }
 
-    /// Takes the client's own report, received at `now`. Values above the limits of [`LoadReport`] count as the
-    /// limits.
+    /// Takes the client's own report, received at `now` by whatever way. Values above the limits of
+    /// [`LoadReport`] count as the limits.
     ///
     /// A processing time of zero (nothing was processed) enters the mean of the last five like any other, as the
     /// thesis has it: a client that reports before its first message looks faster than it is for five reports.
     pub fn report(&self, report: &LoadReport, now: Nanos) {
-        let LoadReport { messages_in_queue, processing_time } = report.clamped();
-        let mut recent = lock(&self.cold.recent);
-        recent.push(nanoseconds(processing_time));
-        self.hot.t_p.store(recent.mean(), Relaxed);
-        self.hot.m_q.store(messages_in_queue, Relaxed);
+        let LoadReport { messages_in_queue, processing_time, draining } = report.clamped();
+        let mut evidence = lock(&self.cold.evidence);
+        evidence.recent.push(nanoseconds(processing_time));
+        self.reported.t_p.store(evidence.recent.mean(), Relaxed);
+        self.reported.m_q.store(messages_in_queue, Relaxed);
         self.reset_sent();
-        self.hot.t_r.store(now.0, Relaxed);
+        self.reported.t_r.store(now.0, Relaxed);
+        self.hot.draining.store(if draining { DRAINING } else { 0 }, Relaxed);
+    }
+
+    /// The client pinged at `now` without a report.
+    pub fn plain_ping(&self, _now: Nanos) {
+        lock(&self.cold.evidence).estimate.plain_ping();
+    }
+
+    /// The client acknowledged, at `now` and for good (PUBACK, PUBCOMP), a message of so many bytes that it was
+    /// chosen for at `sent_at` with [`is_acknowledged`](crate::Dispatch::is_acknowledged).
+    pub fn acknowledged(&self, _sent_at: Nanos, bytes: u32, _now: Nanos) {
+        self.no_longer_outstanding(1, bytes.into());
+    }
+
+    /// Messages of this many bytes together, which the client was chosen for and will not acknowledge, left for
+    /// its socket at `now`. `is_backlogged` says that more is waiting because the socket takes no more: then the
+    /// client is the bottleneck.
+    pub fn written(&self, messages: u32, bytes: u64, _is_backlogged: bool, _now: Nanos) {
+        self.no_longer_outstanding(messages, bytes);
+    }
+
+    /// Messages of this many bytes together, which the client was chosen for, will not be sent to it: they were
+    /// given to others or dropped.
+    pub fn taken_back(&self, messages: u32, bytes: u64, _now: Nanos) {
+        self.no_longer_outstanding(messages, bytes);
+        let without = |sent: u64| Some(sent.saturating_sub(messages.into()));
+        // Never `Err`, since `without` always gives a value.
+        let _ = self.hot.sent.fetch_update(Relaxed, Relaxed, without);
     }
 
     /// Says whether the client can take messages; every pick that starts after this call has returned heeds it,
@@ -120,48 +182,98 @@ impl MemberLoad {
         }
     }
 
-    /// The fields of Table 3, each as it is now (see the type about their combination).
+    /// Whether the client's last report asked for no further messages.
+    pub fn is_draining(&self) -> bool {
+        self.hot.draining.load(Relaxed) != 0
+    }
+
+    /// Says how long a packet takes to the client and back, e.g. the socket's smoothed round-trip time. Kept in
+    /// steps of 32 µs, up to 2 s; unknown counts as zero.
+    pub fn set_round_trip(&self, round_trip: Duration) {
+        let one_way_ns = round_trip.min(MINUTE).as_nanos() as u64 / 2;
+        let units = (one_way_ns / DELAY_UNIT_NS).min(u16::MAX.into());
+        self.hot.delay.store(units as u16, Relaxed);
+    }
+
+    /// Takes a processing time that is known from before, e.g. from the client's last connection: it counts as
+    /// much as one message observed.
+    pub fn assume_speed(&self, processing_time: Duration) {
+        let processing_time = processing_time.min(LoadReport::PROCESSING_TIME_MAX);
+        lock(&self.cold.evidence).estimate.assume(nanoseconds(processing_time));
+    }
+
+    /// The effective processing time of a message as it was learned from all evidence, to be remembered for
+    /// [`assume_speed`](Self::assume_speed). `None` if nothing was learned.
+    pub fn learned_speed(&self) -> Option<Duration> {
+        lock(&self.cold.evidence).estimate.processing_ns().map(Duration::from_nanos)
+    }
+
+    /// The fields of Table 3 and what came with them, each as it is now (see the type about their combination).
     pub fn snapshot(&self) -> LoadSnapshot {
+        let Outstanding { messages, bytes } = self.outstanding();
         LoadSnapshot {
-            messages_in_queue: self.hot.m_q.load(Relaxed),
-            sent_since_report: self.hot.m_s.load(Relaxed),
-            processing_time: Duration::from_nanos(self.hot.t_p.load(Relaxed)),
-            reported_at: Nanos(self.hot.t_r.load(Relaxed)),
+            messages_in_queue: self.reported.m_q.load(Relaxed),
+            sent_since_report: self.sent_since_report(),
+            processing_time: Duration::from_nanos(self.reported.t_p.load(Relaxed)),
+            reported_at: Nanos(self.reported.t_r.load(Relaxed)),
             sent_at: Nanos(self.hot.t_s.load(Relaxed)),
+            sent: self.hot.sent.load(Relaxed),
+            outstanding_messages: messages,
+            outstanding_bytes: bytes,
+            is_draining: self.is_draining(),
+            round_trip: Duration::from_nanos(u64::from(self.hot.delay.load(Relaxed)) * DELAY_UNIT_NS * 2),
         }
     }
 
-    /// The client was chosen for a message at `now`.
-    pub(crate) fn book(&self, now: Nanos) {
-        self.hot.m_s.fetch_add(1, Relaxed);
-        self.hot.t_s.store(now.0, Relaxed);
+    /// The client was chosen for a message.
+    pub(crate) fn book(&self, dispatch: &Dispatch) {
+        self.hot.sent.fetch_add(1, Relaxed);
+        self.hot.t_s.store(dispatch.at.0, Relaxed);
+        self.hot.outstanding.fetch_add(Outstanding { messages: 1, bytes: dispatch.bytes.into() }.to_word(), Relaxed);
     }
 
-    /// A swap where a store would do, since loom's models place only read-modify-writes exactly among the
+    /// A read-modify-write where a load would do, since loom's models place only these exactly among the
     /// increments; it costs nothing at the rate of reports.
     fn reset_sent(&self) {
-        self.hot.m_s.swap(0, Relaxed);
+        self.reported.sent_at_report.store(self.hot.sent.fetch_add(0, Relaxed), Relaxed);
     }
 
-    /// The availability as a number that is smaller for the better candidate: 0, 1 or 2.
+    fn no_longer_outstanding(&self, messages: u32, bytes: u64) {
+        let without = |word| Some(Outstanding::from_word(word).without(messages.into(), bytes).to_word());
+        // Never `Err`, since `without` always gives a value.
+        let _ = self.hot.outstanding.fetch_update(Relaxed, Relaxed, without);
+    }
+
+    /// How eligible the client is, as a number that is smaller for the better candidate: [`Availability::Ready`],
+    /// [`Availability::Full`], then one that drains, then [`Availability::Offline`]; 0 to 3.
     pub(crate) fn rank(&self) -> u64 {
-        u64::from(self.hot.availability.load(Relaxed))
+        u64::from(self.hot.availability.load(Relaxed).max(self.hot.draining.load(Relaxed)))
     }
 
     /// m_q + m_s: messages which the client has still to process as far as we know.
     pub(crate) fn pending(&self) -> u64 {
         // m_q is at most 2^31 and nobody sends 2^63 messages between two reports.
-        self.hot.m_q.load(Relaxed).wrapping_add(self.hot.m_s.load(Relaxed))
+        self.reported.m_q.load(Relaxed).wrapping_add(self.sent_since_report())
+    }
+
+    /// m_s. A pick that runs into a report may see the new beginning and the old end.
+    fn sent_since_report(&self) -> u64 {
+        self.hot.sent.load(Relaxed).saturating_sub(self.reported.sent_at_report.load(Relaxed))
+    }
+
+    /// Messages and bytes handed to the client that are neither written nor acknowledged.
+    pub(crate) fn outstanding(&self) -> Outstanding {
+        Outstanding::from_word(self.hot.outstanding.load(Relaxed))
     }
 
     /// t_p in nanoseconds; 0 = unknown.
     pub(crate) fn processing_ns(&self) -> u64 {
-        self.hot.t_p.load(Relaxed)
+        self.reported.t_p.load(Relaxed)
     }
 
     /// t_r in nanoseconds.
     pub(crate) fn reported_at_ns(&self) -> u64 {
-        self.hot.t_r.load(Relaxed)
+        self.reported.t_r.load(Relaxed)
     }
 
     /// t_s in nanoseconds.
@@ -196,6 +308,16 @@ pub struct LoadSnapshot {
     pub reported_at: Nanos,
     /// t_s: when the client was last chosen, or the session was established.
     pub sent_at: Nanos,
+    /// Messages sent to the client since the session was established.
+    pub sent: u64,
+    /// Messages handed to the client that are neither written (QoS 0) nor acknowledged (QoS above 0).
+    pub outstanding_messages: u64,
+    /// Their bytes.
+    pub outstanding_bytes: u64,
+    /// Whether the client's last report asked for no further messages.
+    pub is_draining: bool,
+    /// How long a packet takes to the client and back; zero = unknown.
+    pub round_trip: Duration,
 }
 
 /// The last five reported means, in ns, zeros included.
@@ -225,7 +347,12 @@ fn nanoseconds(duration: Duration) -> u64 {
 }
 
 const FULL: u8 = 1;
-const OFFLINE: u8 = 2;
+/// Rank of a client that drains and is not offline.
+const DRAINING: u8 = 2;
+const OFFLINE: u8 = 3;
+/// The step of one-way delays: 16 bits of it are a second.
+const DELAY_UNIT_NS: u64 = 1 << 14;
+const MINUTE: Duration = Duration::from_secs(60);
 /// Length of the list of reported means (thesis §4.1.2, Table 3).
 const RECENT: usize = 5;
 
@@ -234,14 +361,65 @@ mod tests {
     use super::*;
 
     fn report(messages_in_queue: u64, processing_ms: u64) -> LoadReport {
-        LoadReport { messages_in_queue, processing_time: Duration::from_millis(processing_ms) }
+        LoadReport { messages_in_queue, processing_time: Duration::from_millis(processing_ms), draining: false }
     }
 
     #[test]
     fn the_hot_fields_have_one_line_and_the_rest_another() {
         assert_eq!((size_of::<Hot>(), align_of::<Hot>()), (64, 64));
-        assert_eq!(size_of::<MemberLoad>(), 128);
+        assert_eq!((size_of::<Reported>(), align_of::<Reported>()), (64, 64));
         assert_eq!(std::mem::offset_of!(MemberLoad, hot), 0);
+    }
+
+    fn dispatch(now: u64) -> Dispatch {
+        Dispatch { at: Nanos(now), bytes: 100, ..Dispatch::default() }
+    }
+
+    #[test]
+    fn what_is_done_with_is_no_longer_outstanding() {
+        let load = MemberLoad::new(Nanos(0));
+        (0..5).for_each(|now| load.book(&dispatch(now)));
+        load.acknowledged(Nanos(0), 100, Nanos(9));
+        load.written(2, 200, false, Nanos(9));
+        let counts = |load: &MemberLoad| {
+            let snapshot = load.snapshot();
+            (snapshot.outstanding_messages, snapshot.outstanding_bytes, snapshot.sent_since_report)
+        };
+        assert_eq!(counts(&load), (2, 200, 5));
+        load.taken_back(1, 100, Nanos(9));
+        assert_eq!(counts(&load), (1, 100, 4));
+        load.connected(Nanos(10));
+        assert_eq!(counts(&load), (1, 100, 0), "the session still holds it");
+        load.written(7, 9_000, false, Nanos(11));
+        assert_eq!(counts(&load), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_client_that_drains_ranks_between_full_and_offline() {
+        let load = MemberLoad::new(Nanos(0));
+        let draining = LoadReport { draining: true, ..report(0, 1) };
+        let mut ranks = Vec::new();
+        for report in [report(0, 1), draining] {
+            load.report(&report, Nanos(1));
+            for availability in [Availability::Ready, Availability::Full, Availability::Offline] {
+                load.set_availability(availability);
+                ranks.push(load.rank());
+            }
+        }
+        assert_eq!(ranks, [0, 1, 3, 2, 2, 3]);
+        assert!(load.is_draining());
+        load.connected(Nanos(2));
+        assert!(!load.is_draining());
+    }
+
+    #[test]
+    fn round_trips_are_kept_in_steps() {
+        let load = MemberLoad::new(Nanos(0));
+        let cases = [(0, 0), (32_767, 0), (32_768, 32_768), (1_000_000, 983_040), (u64::MAX, 2_147_450_880)];
+        for (given_ns, kept_ns) in cases {
+            load.set_round_trip(Duration::from_nanos(given_ns));
+            assert_eq!(load.snapshot().round_trip, Duration::from_nanos(kept_ns));
+        }
     }
 
     #[test]
@@ -253,12 +431,27 @@ mod tests {
             processing_time: Duration::ZERO,
             reported_at: Nanos(5),
             sent_at: Nanos(5),
+            sent: 0,
+            outstanding_messages: 0,
+            outstanding_bytes: 0,
+            is_draining: false,
+            round_trip: Duration::ZERO,
         };
         assert_eq!(load.snapshot(), fresh);
 
-        load.book(Nanos(7));
-        load.book(Nanos(8));
-        assert_eq!(load.snapshot(), LoadSnapshot { sent_since_report: 2, sent_at: Nanos(8), ..fresh });
+        load.book(&dispatch(7));
+        load.book(&dispatch(8));
+        assert_eq!(
+            load.snapshot(),
+            LoadSnapshot {
+                sent_since_report: 2,
+                sent_at: Nanos(8),
+                sent: 2,
+                outstanding_messages: 2,
+                outstanding_bytes: 200,
+                ..fresh
+            }
+        );
 
         load.report(&report(3, 25), Nanos(9));
         let reported = LoadSnapshot {
@@ -267,12 +460,23 @@ mod tests {
             processing_time: Duration::from_millis(25),
             reported_at: Nanos(9),
             sent_at: Nanos(8),
+            sent: 2,
+            outstanding_messages: 2,
+            outstanding_bytes: 200,
+            ..fresh
         };
         assert_eq!(load.snapshot(), reported);
 
         load.set_availability(Availability::Full);
         load.connected(Nanos(11));
-        assert_eq!(load.snapshot(), LoadSnapshot { reported_at: Nanos(11), sent_at: Nanos(11), ..fresh });
+        let connected = LoadSnapshot {
+            reported_at: Nanos(11),
+            sent_at: Nanos(11),
+            messages_in_queue: 0,
+            processing_time: Duration::ZERO,
+            ..reported
+        };
+        assert_eq!(load.snapshot(), connected);
         assert_eq!(load.availability(), Availability::Full);
         load.report(&report(0, 40), Nanos(12));
         assert_eq!(load.snapshot().processing_time, Duration::from_millis(40), "the list was emptied too");
@@ -291,7 +495,10 @@ mod tests {
     #[test]
     fn a_report_beyond_the_limits_counts_as_the_limits() {
         let load = MemberLoad::new(Nanos(0));
-        load.report(&LoadReport { messages_in_queue: u64::MAX, processing_time: Duration::MAX }, Nanos(1));
+        load.report(
+            &LoadReport { messages_in_queue: u64::MAX, processing_time: Duration::MAX, draining: false },
+            Nanos(1),
+        );
         assert_eq!(load.snapshot().messages_in_queue, LoadReport::MESSAGES_IN_QUEUE_MAX);
         assert_eq!(load.snapshot().processing_time, LoadReport::PROCESSING_TIME_MAX);
     }

@@ -3,11 +3,14 @@
 use std::{fmt, iter::FusedIterator, slice, sync::Arc};
 
 use crate::{
+    dispatch::Dispatch,
+    explain::Candidate,
     load::MemberLoad,
     nanos::Nanos,
-    pick::pick,
+    pick::{pick, preview},
     policy::Policy,
     rng::Rng,
+    rules::Rules,
     seats::Seats,
     sync::{AtomicU64, PublishedGuard, Relaxed},
 };
@@ -22,6 +25,7 @@ pub struct Member<T> {
     pub(crate) id: MemberId,
     pub(crate) value: T,
     pub(crate) load: Arc<MemberLoad>,
+    pub(crate) weight: u32,
     pub(crate) joined_at: Nanos,
 }
 
@@ -41,6 +45,11 @@ impl<T> Member<T> {
         &self.load
     }
 
+    /// The member's share by the policies that go by fixed weights; at least 1.
+    pub fn weight(&self) -> u32 {
+        self.weight
+    }
+
     /// When the member joined; joining again under the same name does not change it.
     pub fn joined_at(&self) -> Nanos {
         self.joined_at
@@ -54,32 +63,60 @@ impl<T> Member<T> {
 /// alive; and turns taken through an outdated one are unknown to those who took a newer one.
 pub struct Members<'a, T> {
     pub(crate) snapshot: PublishedGuard<Snapshot<T>>,
-    pub(crate) policy: Policy,
     pub(crate) sequence: &'a AtomicU64,
 }
 
 impl<T> Members<'_, T> {
-    /// Chooses the member for one message sent at `now` and books the message on it: its load counts one message
-    /// more since the last report, `now` as its last send, and its turn in this group is over.
+    /// Chooses the member for one message and books the message on it: its load counts one message more since the
+    /// last report and one more outstanding, `dispatch.at` as its last send, and its turn in this group is over.
     ///
-    /// `None` only if there is no member. Takes no lock and allocates nothing. `now` may be the same for many
-    /// picks; then members of equal merit take turns. `rng` is used by [`Policy::Random`] only.
-    pub fn pick(&self, now: Nanos, rng: &mut Rng) -> Option<&Member<T>> {
-        let index = pick(self.policy, &self.snapshot.seats, self.sequence, now, rng)?;
+    /// `None` only if there is no member. Takes no lock and allocates nothing. `dispatch.at` may be the same for
+    /// many picks; then members of equal merit take turns. `rng` is for the policies that choose at random.
+    pub fn pick(&self, dispatch: &Dispatch, rng: &mut Rng) -> Option<&Member<T>> {
+        let index = pick(self.snapshot.rules.policy, &self.snapshot.seats, self.sequence, dispatch, rng)?;
         Some(&self.snapshot.members[index])
     }
 
     /// Chooses and books among the members that `wanted` says, for a message that not every member can take. Not
     /// by the policy: the best [`Availability`](crate::Availability) first, then the fewest pending messages, then
     /// the oldest turn.
-    pub fn pick_where(&self, now: Nanos, wanted: impl Fn(&Member<T>) -> bool) -> Option<&Member<T>> {
+    pub fn pick_where(&self, dispatch: &Dispatch, wanted: impl Fn(&Member<T>) -> bool) -> Option<&Member<T>> {
         let seats = &self.snapshot.seats;
         let members = self.snapshot.members.iter().enumerate().filter(|(_, member)| wanted(member));
         let merit = |index: usize| (seats.loads()[index].rank(), seats.loads()[index].pending(), seats.turn(index));
         let (index, member) = members.min_by_key(|(index, _)| merit(*index))?;
         seats.take_turn(index, self.sequence.fetch_add(1, Relaxed));
-        seats.loads()[index].book(now);
+        seats.loads()[index].book(dispatch);
         Some(member)
+    }
+
+    /// Whom `policy` would choose now, without booking anything: for a policy that is evaluated beside the one
+    /// that acts ([`Rules::shadow`]).
+    pub fn preview(&self, policy: Policy, dispatch: &Dispatch, rng: &mut Rng) -> Option<&Member<T>> {
+        let index = preview(policy, &self.snapshot.seats, dispatch, rng)?;
+        Some(&self.snapshot.members[index])
+    }
+
+    /// All members as a pick at `dispatch.at` would weigh them, in join order. Made for display, not for speed.
+    pub fn explain(&self, _dispatch: &Dispatch) -> Vec<Candidate> {
+        let candidate = |member: &Member<T>| {
+            let load = member.load.snapshot();
+            Candidate {
+                member: member.id,
+                availability: member.load.availability(),
+                is_draining: load.is_draining,
+                pending: load.messages_in_queue + load.sent_since_report,
+                in_flight: load.outstanding_messages,
+                reported_processing_time: load.processing_time,
+                sent_at: load.sent_at,
+            }
+        };
+        self.iter().map(candidate).collect()
+    }
+
+    /// What the group chooses by.
+    pub fn rules(&self) -> Rules {
+        self.snapshot.rules
     }
 
     /// All members, in join order.
@@ -132,21 +169,22 @@ impl<'a, T> Iterator for Iter<'a, T> {
 impl<T> ExactSizeIterator for Iter<'_, T> {}
 impl<T> FusedIterator for Iter<'_, T> {}
 
-/// What a group publishes: its members, and apart from them what a scan reads of them.
+/// What a group publishes: its rules, its members, and apart from them what a scan reads of them.
 ///
 /// INVARIANT: `members` and `seats` have the same length and order.
 #[derive(Debug)]
 pub(crate) struct Snapshot<T> {
+    rules: Rules,
     members: Box<[Arc<Member<T>>]>,
     seats: Seats,
 }
 
 impl<T> Snapshot<T> {
-    pub(crate) fn new(roster: Vec<Seated<T>>) -> Self {
+    pub(crate) fn new(rules: Rules, roster: Vec<Seated<T>>) -> Self {
         let turns: Vec<u64> = roster.iter().map(|seated| seated.turn).collect();
         let members: Box<[_]> = roster.into_iter().map(|seated| seated.member).collect();
         let loads = members.iter().map(|member| Arc::clone(&member.load)).collect();
-        Self { seats: Seats::new(loads, &turns), members }
+        Self { rules, seats: Seats::new(loads, &turns), members }
     }
 
     /// The members with their turns as they are now, to make the next snapshot of.
@@ -156,6 +194,10 @@ impl<T> Snapshot<T> {
     pub(crate) fn roster(&self) -> Vec<Seated<T>> {
         let seated = |(index, member)| Seated { member: Arc::clone(member), turn: self.seats.turn(index) };
         self.members.iter().enumerate().map(seated).collect()
+    }
+
+    pub(crate) fn rules(&self) -> Rules {
+        self.rules
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -1,7 +1,7 @@
 //! One pick: choose by the policy, take the member's turn, book the message.
 
 use crate::{
-    nanos::Nanos,
+    dispatch::Dispatch,
     policy::{Policy, random, round_robin, score},
     rng::Rng,
     seats::Seats,
@@ -18,15 +18,30 @@ pub(crate) struct Choice {
 }
 
 /// Chooses a seat and books a message on it. `None` if there is no seat.
-pub(crate) fn pick(policy: Policy, seats: &Seats, sequence: &AtomicU64, now: Nanos, rng: &mut Rng) -> Option<usize> {
+pub(crate) fn pick(
+    policy: Policy,
+    seats: &Seats,
+    sequence: &AtomicU64,
+    dispatch: &Dispatch,
+    rng: &mut Rng,
+) -> Option<usize> {
     let index = match policy {
-        Policy::ThesisScore => choose_in_turn(seats, sequence, || score::choose(seats, now))?,
+        Policy::ThesisScore => choose_in_turn(seats, sequence, || score::choose(seats, dispatch.at))?,
         Policy::RoundRobin => choose_in_turn(seats, sequence, || round_robin::choose(seats))?,
         // Nobody compares turns in such a group: its pickers leave them, and the shared sequence, alone.
         Policy::Random => random::choose(seats, rng)?,
     };
-    seats.loads()[index].book(now);
+    seats.loads()[index].book(dispatch);
     Some(index)
+}
+
+/// The seat that a pick by `policy` would choose, with nothing booked.
+pub(crate) fn preview(policy: Policy, seats: &Seats, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
+    match policy {
+        Policy::ThesisScore => score::choose(seats, dispatch.at).map(|choice| choice.index),
+        Policy::RoundRobin => round_robin::choose(seats).map(|choice| choice.index),
+        Policy::Random => random::choose(seats, rng),
+    }
 }
 
 /// Chooses and takes the turn of the chosen, so that two pickers with the same view choose two members.
@@ -54,7 +69,7 @@ mod tests {
     use std::{cell::Cell, sync::Arc};
 
     use super::*;
-    use crate::load::MemberLoad;
+    use crate::{load::MemberLoad, nanos::Nanos};
 
     fn seats(turns: &[u64]) -> Seats {
         Seats::new(turns.iter().map(|_| Arc::new(MemberLoad::new(Nanos(0)))).collect(), turns)
@@ -93,7 +108,9 @@ mod tests {
     #[test]
     fn an_empty_group_has_nobody_to_pick() {
         for policy in Policy::ALL {
-            assert_eq!(pick(policy, &seats(&[]), &AtomicU64::new(0), Nanos(1), &mut Rng::new(1)), None);
+            let dispatch = Dispatch::default();
+            assert_eq!(pick(policy, &seats(&[]), &AtomicU64::new(0), &dispatch, &mut Rng::new(1)), None);
+            assert_eq!(preview(policy, &seats(&[]), &dispatch, &mut Rng::new(1)), None);
         }
     }
 }

@@ -15,6 +15,7 @@ use serde_json::Number;
 /// |---|---|---|
 /// | messages waiting at the client | `msgsInQueue` | `numberOfMsgsInQueue` |
 /// | mean processing time since the previous report, ms | `processingTimePerMsg` | `processingTimerPerMsg` |
+/// | no further messages, please: optional `true` or `false` | `draining` | – |
 ///
 /// The thesis uses both spellings, so both are read; the first is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct LoadReport {
     /// Mean processing time of the messages finished since the previous report, whole nanoseconds.
     /// `ZERO` = nothing was processed. At most [`Self::PROCESSING_TIME_MAX`]; what is above counts as that.
     pub processing_time: Duration,
+    /// The client wants no further messages; those under way it will finish. Optional in JSON, `false` if missing.
+    pub draining: bool,
 }
 
 impl LoadReport {
@@ -63,16 +66,18 @@ impl LoadReport {
                 .filter(|milliseconds| (0.0..=PROCESSING_TIME_MAX_MS).contains(milliseconds))
                 .map(|milliseconds| Duration::from_nanos((milliseconds * NS_PER_MS).round() as u64))
                 .ok_or(ReportError::OutOfRange { key: MILLISECONDS_KEY })?,
+            draining: keys.draining,
         })
     }
 
     /// The report as JSON, in the spelling of Fig. 39. [`from_json`](Self::from_json) gives back the same report,
     /// to the nanosecond; fields above their limits are written as the limits.
     pub fn to_json(&self) -> String {
-        let Self { messages_in_queue, processing_time } = self.clamped();
+        let Self { messages_in_queue, processing_time, draining } = self.clamped();
         // At most 3.6e12 ns: exact in an f64, and `Display` writes the fewest digits that lead back to it.
         let milliseconds = processing_time.as_nanos() as f64 / NS_PER_MS;
-        format!(r#"{{"{MESSAGES_KEY}":{messages_in_queue},"{MILLISECONDS_KEY}":{milliseconds}}}"#)
+        let draining = if draining { r#","draining":true"# } else { "" };
+        format!(r#"{{"{MESSAGES_KEY}":{messages_in_queue},"{MILLISECONDS_KEY}":{milliseconds}{draining}}}"#)
     }
 
     /// The same report within the limits; the fields are public, so a caller may have left them.
@@ -80,6 +85,7 @@ impl LoadReport {
         Self {
             messages_in_queue: self.messages_in_queue.min(Self::MESSAGES_IN_QUEUE_MAX),
             processing_time: self.processing_time.min(Self::PROCESSING_TIME_MAX),
+            draining: self.draining,
         }
     }
 }
@@ -143,6 +149,8 @@ struct Keys {
     milliseconds: Option<Number>,
     #[serde(rename = "processingTimerPerMsg", default, deserialize_with = "number")]
     milliseconds_alias: Option<Number>,
+    #[serde(default)]
+    draining: bool,
 }
 
 /// A key that is there must be a number; `Option` alone would read `null` as a key that is not there.
@@ -168,7 +176,7 @@ mod tests {
     use super::*;
 
     fn report(messages_in_queue: u64, nanos: u64) -> LoadReport {
-        LoadReport { messages_in_queue, processing_time: Duration::from_nanos(nanos) }
+        LoadReport { messages_in_queue, processing_time: Duration::from_nanos(nanos), draining: false }
     }
 
     #[test]
@@ -180,6 +188,11 @@ mod tests {
             (r#"{"processingTimePerMsg":0.0000014,"numberOfMsgsInQueue":0}"#, report(0, 1)),
             ("\n\t {\"msgsInQueue\": 0, \"processingTimePerMsg\": 0 } \r\n", report(0, 0)),
             (r#"{"msgsInQueue":0,"processingTimePerMsg":-0.0}"#, report(0, 0)),
+            (r#"{"draining":false,"msgsInQueue":2,"processingTimePerMsg":0}"#, report(2, 0)),
+            (
+                r#"{"draining":true,"msgsInQueue":2,"processingTimePerMsg":0}"#,
+                LoadReport { draining: true, ..report(2, 0) },
+            ),
             (r#"{"a":[{"msgsInQueue":9}],"msgsInQueue":1,"processingTimePerMsg":1.5e1}"#, report(1, 15_000_000)),
             (
                 r#"{"msgsInQueue":2147483648,"processingTimePerMsg":3600000}"#,
@@ -231,6 +244,9 @@ mod tests {
             b"{\"msgsInQueue\":1,\"processingTimePerMsg\":NaN}",
             b"{\"msgsInQueue\":1,\"processingTimePerMsg\":Infinity}",
             b"{\"msgsInQueue\":1,\"processingTimePerMsg\":1e999}",
+            b"{\"msgsInQueue\":1,\"processingTimePerMsg\":1,\"draining\":1}",
+            b"{\"msgsInQueue\":1,\"processingTimePerMsg\":1,\"draining\":null}",
+            b"{\"msgsInQueue\":1,\"processingTimePerMsg\":1,\"draining\":true,\"draining\":true}",
         ];
         for text in cases {
             let read = LoadReport::from_json(text);
@@ -254,14 +270,18 @@ mod tests {
     fn writes_the_spelling_of_the_figure() {
         assert_eq!(report(3, 25_000_000).to_json(), r#"{"msgsInQueue":3,"processingTimePerMsg":25}"#);
         assert_eq!(report(0, 1).to_json(), r#"{"msgsInQueue":0,"processingTimePerMsg":0.000001}"#);
-        let beyond = LoadReport { messages_in_queue: u64::MAX, processing_time: Duration::MAX };
+        let leaving = LoadReport { draining: true, ..report(3, 25_000_000) };
+        assert_eq!(leaving.to_json(), r#"{"msgsInQueue":3,"processingTimePerMsg":25,"draining":true}"#);
+        let beyond = LoadReport { messages_in_queue: u64::MAX, processing_time: Duration::MAX, draining: false };
         assert_eq!(beyond.to_json(), r#"{"msgsInQueue":2147483648,"processingTimePerMsg":3600000}"#);
     }
 
     proptest::proptest! {
         #[test]
-        fn what_is_written_is_read_back(messages in 0..=1_u64 << 31, nanos in 0..=3_600_000_000_000_u64) {
-            let report = report(messages, nanos);
+        fn what_is_written_is_read_back(
+            messages in 0..=1_u64 << 31, nanos in 0..=3_600_000_000_000_u64, draining: bool,
+        ) {
+            let report = LoadReport { draining, ..report(messages, nanos) };
             proptest::prop_assert_eq!(LoadReport::from_json(report.to_json().as_bytes()), Ok(report));
         }
 

@@ -6,13 +6,13 @@
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicU8, AtomicU64, Ordering::Relaxed},
+    atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed},
 };
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicU8, AtomicU64, Ordering::Relaxed},
+    atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed},
 };
 
 pub(crate) use published::{Published, PublishedGuard};

@@ -9,7 +9,7 @@
 use std::{sync::Arc, time::Duration};
 
 use loom::thread;
-use tenbin_balancer::{Availability, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng};
+use tenbin_balancer::{Availability, Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng};
 
 const NOW: Nanos = Nanos(1_000);
 
@@ -20,6 +20,10 @@ fn model(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
     builder.check(run);
 }
 
+fn at(now: Nanos) -> Dispatch {
+    Dispatch { at: now, bytes: 100, ..Dispatch::default() }
+}
+
 fn load() -> Arc<MemberLoad> {
     Arc::new(MemberLoad::new(Nanos(0)))
 }
@@ -28,13 +32,13 @@ fn load() -> Arc<MemberLoad> {
 fn group_of(policy: Policy, loads: &[Arc<MemberLoad>]) -> Arc<Group<u64>> {
     let group = Group::new(policy);
     for (id, load) in (0..).zip(loads) {
-        group.join(MemberId(id), Arc::clone(load), id, Nanos(0));
+        group.join(MemberId(id), Arc::clone(load), 1, id, Nanos(0));
     }
     Arc::new(group)
 }
 
 fn pick(group: &Group<u64>) -> Option<u64> {
-    group.members().pick(NOW, &mut Rng::new(5)).map(|member| *member.value())
+    group.members().pick(&at(NOW), &mut Rng::new(5)).map(|member| *member.value())
 }
 
 fn sent(load: &MemberLoad) -> u64 {
@@ -88,7 +92,7 @@ fn a_report_resets_the_count_and_later_bookings_stay() {
             let load = Arc::clone(&loads[0]);
             thread::spawn(move || {
                 let processing_time = Duration::from_millis(25);
-                load.report(&LoadReport { messages_in_queue: 3, processing_time }, NOW);
+                load.report(&LoadReport { messages_in_queue: 3, processing_time, draining: false }, NOW);
             })
         };
         assert_eq!(pick(&group), Some(0));
@@ -109,7 +113,7 @@ fn two_reports_do_not_mix() {
     model(3, || {
         let load = load();
         let reports = [(1, 10), (2, 20)].map(|(messages_in_queue, ms)| {
-            (LoadReport { messages_in_queue, processing_time: Duration::from_millis(ms) }, Nanos(ms))
+            (LoadReport { messages_in_queue, processing_time: Duration::from_millis(ms), draining: false }, Nanos(ms))
         });
         let other = {
             let (load, (report, now)) = (Arc::clone(&load), reports[0]);
@@ -132,7 +136,7 @@ fn a_pick_beside_join_and_leave_returns_a_member_of_a_published_snapshot() {
             let writer = {
                 let (group, load) = (Arc::clone(&group), Arc::clone(&loads[2]));
                 thread::spawn(move || {
-                    group.join(MemberId(2), load, 2, NOW);
+                    group.join(MemberId(2), load, 1, 2, NOW);
                     assert!(group.leave(MemberId(0)));
                 })
             };
@@ -140,7 +144,7 @@ fn a_pick_beside_join_and_leave_returns_a_member_of_a_published_snapshot() {
                 let members = group.members();
                 let ids: Vec<_> = members.iter().map(|member| *member.value()).collect();
                 assert!([&[0, 1][..], &[0, 1, 2], &[1, 2]].contains(&&ids[..]), "{ids:?}");
-                let member = members.pick(NOW, &mut Rng::new(5)).expect("no snapshot is empty");
+                let member = members.pick(&at(NOW), &mut Rng::new(5)).expect("no snapshot is empty");
                 assert!(ids.contains(member.value()));
                 assert_eq!(sent(&loads[*member.value() as usize]), 1);
             }
@@ -158,10 +162,10 @@ fn writers_do_not_lose_each_others_members() {
         let group = group_of(Policy::RoundRobin, &[load()]);
         let writer = {
             let group = Arc::clone(&group);
-            thread::spawn(move || group.join(MemberId(1), load(), 1, NOW))
+            thread::spawn(move || group.join(MemberId(1), load(), 1, 1, NOW))
         };
         assert!(group.leave(MemberId(0)));
-        group.join(MemberId(2), load(), 2, NOW);
+        group.join(MemberId(2), load(), 1, 2, NOW);
         writer.join().expect("a writer does not panic");
         assert_eq!(group.len(), 2);
         let first = pick(&group);
@@ -178,7 +182,7 @@ fn picks_beside_a_report_and_a_leaving_lose_no_message() {
             let (group, load) = (Arc::clone(&group), Arc::clone(&loads[1]));
             thread::spawn(move || {
                 let processing_time = Duration::from_nanos(1);
-                load.report(&LoadReport { messages_in_queue: 9_000, processing_time }, NOW);
+                load.report(&LoadReport { messages_in_queue: 9_000, processing_time, draining: false }, NOW);
                 load.set_availability(Availability::Full);
                 assert!(group.leave(MemberId(1)));
             })

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use proptest::prelude::*;
 use tenbin_balancer::{
-    Availability, Group, LoadReport, LoadSnapshot, Member, MemberId, MemberLoad, Nanos, Policy, Rng,
+    Availability, Dispatch, Group, LoadReport, LoadSnapshot, Member, MemberId, MemberLoad, Nanos, Policy, Rng,
 };
 
 const CLIENTS: usize = 6;
@@ -54,6 +54,10 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
+fn at(now: Nanos) -> Dispatch {
+    Dispatch { at: now, bytes: 100, ..Dispatch::default() }
+}
+
 #[derive(Clone, Debug, Default)]
 struct ModelClient {
     means: Vec<u64>,
@@ -77,13 +81,15 @@ impl ModelClient {
         t1 - (i128::from(self.m_q + self.m_s) * t_p - t2).clamp(0, 1 << 60)
     }
 
-    fn snapshot(&self) -> LoadSnapshot {
+    /// The fields of Table 3, beside the others as they are.
+    fn snapshot(&self, others: LoadSnapshot) -> LoadSnapshot {
         LoadSnapshot {
             messages_in_queue: self.m_q,
             sent_since_report: self.m_s,
             processing_time: Duration::from_nanos(self.t_p() as u64),
             reported_at: Nanos(self.t_r),
             sent_at: Nanos(self.t_s),
+            ..others
         }
     }
 }
@@ -139,7 +145,7 @@ fn check(policy: Policy, events: &[Event]) -> Result<(), TestCaseError> {
         match *event {
             Event::Advance(by) => model.now += by,
             Event::Join { group, client } => {
-                groups[group].join(MemberId(client as u64), Arc::clone(&loads[client]), client, now);
+                groups[group].join(MemberId(client as u64), Arc::clone(&loads[client]), 1, client, now);
                 if !model.groups[group].contains(&client) {
                     model.groups[group].push(client);
                 }
@@ -156,7 +162,7 @@ fn check(policy: Policy, events: &[Event]) -> Result<(), TestCaseError> {
             }
             Event::Report { client, messages_in_queue, processing_ns } => {
                 let processing_time = Duration::from_nanos(processing_ns);
-                loads[client].report(&LoadReport { messages_in_queue, processing_time }, now);
+                loads[client].report(&LoadReport { messages_in_queue, processing_time, draining: false }, now);
                 let client = &mut model.clients[client];
                 client.means.push(processing_ns);
                 (client.m_q, client.m_s, client.t_r) = (messages_in_queue, 0, now.0);
@@ -167,7 +173,7 @@ fn check(policy: Policy, events: &[Event]) -> Result<(), TestCaseError> {
             }
             Event::Pick { group } => {
                 let members = groups[group].members();
-                let picked = members.pick(now, &mut rng).map(Member::value).copied();
+                let picked = members.pick(&at(now), &mut rng).map(Member::value).copied();
                 let allowed = model.allowed(policy, group);
                 match picked {
                     Some(member) => {
@@ -179,7 +185,8 @@ fn check(policy: Policy, events: &[Event]) -> Result<(), TestCaseError> {
             }
         }
         for (load, client) in loads.iter().zip(&model.clients) {
-            prop_assert_eq!(load.snapshot(), client.snapshot());
+            let is = load.snapshot();
+            prop_assert_eq!(is, client.snapshot(is));
         }
     }
     Ok(())

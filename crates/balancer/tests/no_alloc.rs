@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use tenbin_balancer::{Availability, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng};
+use tenbin_balancer::{Availability, Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng};
 
 thread_local! {
     /// Per thread, so that the test harness does not disturb the count. `const` and without destructor, hence
@@ -44,6 +44,10 @@ fn allocations_of(work: impl FnOnce()) -> u64 {
     ALLOCATIONS.get() - before
 }
 
+fn at(now: Nanos) -> Dispatch {
+    Dispatch { at: now, bytes: 100, ..Dispatch::default() }
+}
+
 #[test]
 fn the_counter_counts() {
     assert_eq!(allocations_of(|| drop(std::hint::black_box(Box::new(1)))), 1);
@@ -56,10 +60,10 @@ fn a_pick_allocates_nothing() {
             let group = Group::new(policy);
             let loads: Vec<_> = (0..len).map(|_| Arc::new(MemberLoad::new(Nanos(0)))).collect();
             for (id, load) in (0..).zip(&loads) {
-                group.join(MemberId(id), Arc::clone(load), id, Nanos(0));
+                group.join(MemberId(id), Arc::clone(load), 1, id, Nanos(0));
                 // Every third stays unknown, so that the second scan happens too.
                 let processing_time = Duration::from_micros(id % 3 * 100);
-                load.report(&LoadReport { messages_in_queue: id % 7, processing_time }, Nanos(1));
+                load.report(&LoadReport { messages_in_queue: id % 7, processing_time, draining: false }, Nanos(1));
             }
             // The first look at a snapshot sets up the thread's slots, once for the life of the thread.
             drop(group.members());
@@ -70,7 +74,8 @@ fn a_pick_allocates_nothing() {
                 let mut picked = 0;
                 let allocations = allocations_of(|| {
                     for now in 0..100 {
-                        picked += group.members().pick(Nanos(now), &mut rng).map_or(0, |member| *member.value() + 1);
+                        picked +=
+                            group.members().pick(&at(Nanos(now)), &mut rng).map_or(0, |member| *member.value() + 1);
                     }
                 });
                 assert!(picked > 0);

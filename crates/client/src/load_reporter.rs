@@ -90,6 +90,7 @@ impl LoadReporter {
         LoadReport {
             messages_in_queue: self.counters.queue.load(Ordering::Relaxed),
             processing_time: Processed::from_word(processed).mean(),
+            draining: false,
         }
     }
 }
@@ -187,7 +188,7 @@ mod tests {
         reporter.started();
         reporter.finish_after(Duration::from_millis(10));
         reporter.finish_after(Duration::from_millis(20));
-        let expected = LoadReport { messages_in_queue: 2, processing_time: Duration::from_millis(15) };
+        let expected = LoadReport { messages_in_queue: 2, processing_time: Duration::from_millis(15), draining: false };
         assert_eq!(reporter.snapshot(), expected);
         assert_eq!(reporter.take(), expected);
         assert_eq!(reporter.take(), LoadReport { processing_time: Duration::ZERO, ..expected });

@@ -51,7 +51,7 @@ fn scan(seats: &Seats, now: Nanos, mut processing_ns: impl FnMut(u64, u64) -> u6
             index += 1;
         }
     }
-    // No member's merit is `u128::MAX`, as there is no rank 3.
+    // No member's merit is `u128::MAX`: keys stay below the end of their 62 bits.
     (best != u128::MAX).then_some(Choice { index: best_index, turn: best as u64 })
 }
 
@@ -119,20 +119,25 @@ mod tests {
     use std::{sync::Arc, time::Duration};
 
     use super::*;
-    use crate::{load::Availability, report::LoadReport};
+    use crate::{dispatch::Dispatch, load::Availability, report::LoadReport};
 
     const MS: u64 = 1_000_000;
+
+    fn at(now: Nanos) -> Dispatch {
+        Dispatch { at: now, ..Dispatch::default() }
+    }
 
     /// A member with one report at `t_r` and one send at `t_s`, all in ms; m_s = 1 if the send came later.
     fn member(m_q: u64, t_p: u64, t_r: u64, t_s: u64) -> Arc<MemberLoad> {
         let load = Arc::new(MemberLoad::new(Nanos(0)));
-        let report = LoadReport { messages_in_queue: m_q, processing_time: Duration::from_millis(t_p) };
+        let report =
+            LoadReport { messages_in_queue: m_q, processing_time: Duration::from_millis(t_p), draining: false };
         if t_s <= t_r {
-            load.book(Nanos(t_s * MS));
+            load.book(&at(Nanos(t_s * MS)));
         }
         load.report(&report, Nanos(t_r * MS));
         if t_s > t_r {
-            load.book(Nanos(t_s * MS));
+            load.book(&at(Nanos(t_s * MS)));
         }
         load
     }
@@ -205,8 +210,8 @@ mod tests {
         full.set_availability(Availability::Full);
         let instants = [0, 1, HORIZON_NS - 1, HORIZON_NS, 1 << 63, u64::MAX - 1, u64::MAX].map(Nanos);
         for t_s in instants {
-            hopeless.book(t_s);
-            full.book(t_s);
+            hopeless.book(&at(t_s));
+            full.book(&at(t_s));
             for now in instants {
                 let key = |load: &MemberLoad, work_ns| Scale::new(now).key(load, work_ns);
                 assert_eq!(key(&hopeless, u64::MAX) >> RANK_SHIFT, 0, "{t_s:?} {now:?}");

@@ -12,7 +12,7 @@ use tenbin_session::{Delivery, Publication};
 
 use super::fanout::Fanout;
 use super::matches::{MatchSet, Terms};
-use super::shared::{Choice, GroupMember, PACKET_OVERHEAD, SharedGroup};
+use super::shared::{Choice, GroupMember, SharedGroup, dispatch};
 use super::{Receiver, Router};
 use crate::clock::Moment;
 use crate::outbox::Outbox;
@@ -136,8 +136,8 @@ impl Publisher {
     /// `false`: the group has no member any more.
     fn deliver_to_group(&mut self, group: &SharedGroup, message: &Message<'_>, fanout: &mut Fanout) -> bool {
         let members = group.members.members();
-        let packet_bytes = message.template.len() + PACKET_OVERHEAD;
-        match SharedGroup::choose(&members, packet_bytes, message.now.nanos, &mut self.rng) {
+        let dispatch = dispatch(&message.template, message.publication.qos, message.now.nanos);
+        match SharedGroup::choose(&members, &dispatch, &mut self.rng) {
             Choice::Member(GroupMember { outbox, terms }) => {
                 self.reached_itself |= self.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, outbox));
                 fanout.add(outbox, message.delivery(terms, Some(group.number())), message.now.at);

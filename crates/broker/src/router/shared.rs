@@ -1,8 +1,8 @@
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tenbin_balancer::{Availability, Group, Member, MemberId, Members, Nanos, Policy, Rng};
-use tenbin_codec::{QoS, ShareName};
+use tenbin_balancer::{Availability, Dispatch, Group, Member, MemberId, Members, Nanos, Policy, Rng};
+use tenbin_codec::{PublishTemplate, QoS, ShareName};
 use tenbin_session::Delivery;
 
 use super::Receiver;
@@ -62,7 +62,7 @@ impl SharedGroup {
     /// Adds a member, or replaces what is known of it.
     pub(super) fn join(&self, receiver: &Receiver, member: GroupMember, now: Nanos) {
         member.outbox.join_group(self.number); // first: whom the members show may be chosen
-        self.members.join(MemberId(receiver.number), Arc::clone(&receiver.load), member, now);
+        self.members.join(MemberId(receiver.number), Arc::clone(&receiver.load), WEIGHT, member, now);
     }
 
     /// Takes a member out. A publisher that has chosen it already gets its message back from the member's queue.
@@ -74,16 +74,13 @@ impl SharedGroup {
         }
     }
 
-    /// Chooses a member for a packet of about so many bytes.
-    pub(super) fn choose<'a>(
-        members: &'a Members<'_, GroupMember>,
-        packet_bytes: usize,
-        now: Nanos,
-        rng: &mut Rng,
-    ) -> Choice<'a> {
+    /// Chooses a member for a message.
+    pub(super) fn choose<'a>(members: &'a Members<'_, GroupMember>, dispatch: &Dispatch, rng: &mut Rng) -> Choice<'a> {
         let is_connected = |member: &Member<GroupMember>| member.load().availability() != Availability::Offline;
-        let Some(member) = members.pick(now, rng) else { return Choice::NoMember };
+        let packet_bytes = dispatch.bytes as usize;
+        let Some(member) = members.pick(dispatch, rng) else { return Choice::NoMember };
         if !is_connected(member) {
+            member.load().taken_back(1, dispatch.bytes.into(), dispatch.at);
             return Choice::NobodyConnected;
         }
         if member.value().outbox.takes(packet_bytes) {
@@ -91,7 +88,9 @@ impl SharedGroup {
         }
         // Another one may take larger packets; if none does, the chosen one drops it by the rule.
         let able = |other: &Member<GroupMember>| is_connected(other) && other.value().outbox.takes(packet_bytes);
-        Choice::Member(members.pick_where(now, able).unwrap_or(member).value())
+        let Some(able) = members.pick_where(dispatch, able) else { return Choice::Member(member.value()) };
+        member.load().taken_back(1, dispatch.bytes.into(), dispatch.at);
+        Choice::Member(able.value())
     }
 
     /// Keeps a message until a member is connected and has room. QoS 0 does not wait.
@@ -130,8 +129,8 @@ impl SharedGroup {
         // One that has just left or filled up is not chosen again while another is there.
         for _ in 0..=self.members.len() {
             let members = self.members.members();
-            let packet_bytes = delivery.template.len() + PACKET_OVERHEAD;
-            let GroupMember { outbox, terms } = match Self::choose(&members, packet_bytes, now.nanos, rng) {
+            let dispatch = dispatch(&delivery.template, delivery.qos, now.nanos);
+            let GroupMember { outbox, terms } = match Self::choose(&members, &dispatch, rng) {
                 Choice::Member(member) => member,
                 Choice::NobodyConnected | Choice::NoMember => return Err(delivery),
             };
@@ -157,6 +156,12 @@ impl Drop for SharedGroup {
     }
 }
 
+/// What the balancer gets to know of a message.
+pub(super) fn dispatch(template: &PublishTemplate, qos: QoS, at: Nanos) -> Dispatch {
+    let bytes = u32::try_from(template.len() + PACKET_OVERHEAD).unwrap_or(u32::MAX);
+    Dispatch { at, bytes, is_acknowledged: qos.is_acknowledged(), ..Dispatch::default() }
+}
+
 /// A delivery as another member gets it.
 fn readdressed(delivery: Delivery, terms: &Terms) -> Delivery {
     Delivery {
@@ -167,5 +172,7 @@ fn readdressed(delivery: Delivery, terms: &Terms) -> Delivery {
     }
 }
 
+/// Every member's, as long as none is configured.
+const WEIGHT: u32 = 1;
 /// What headers, identifiers and expiry add to a message at most, nearly always, in bytes.
-pub(super) const PACKET_OVERHEAD: usize = 32;
+const PACKET_OVERHEAD: usize = 32;

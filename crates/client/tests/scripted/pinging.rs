@@ -48,9 +48,12 @@ async fn reports_come_at_the_interval_and_begin_the_mean_anew() {
             break report;
         }
     };
-    assert_eq!(report, LoadReport { messages_in_queue: 2, processing_time: Duration::from_millis(40) });
+    assert_eq!(
+        report,
+        LoadReport { messages_in_queue: 2, processing_time: Duration::from_millis(40), draining: false }
+    );
     let report = next_report(&mut peer).await;
-    assert_eq!(report, LoadReport { messages_in_queue: 2, processing_time: Duration::ZERO });
+    assert_eq!(report, LoadReport { messages_in_queue: 2, processing_time: Duration::ZERO, draining: false });
     assert!(before.elapsed() >= interval * 3);
 }
 

@@ -1,0 +1,23 @@
+//! How a group chooses.
+
+use crate::policy::Policy;
+
+/// What a group chooses by; replaced as a whole, while messages flow, by [`Group::set_rules`](crate::Group::set_rules).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// The policy that chooses.
+    pub policy: Policy,
+    /// Whether messages with a [`key`](crate::Dispatch::key) stay with their member while earlier ones of that
+    /// key are outstanding. Default: no.
+    pub is_ordered: bool,
+    /// A policy to evaluate beside the one that chooses, without acting on it
+    /// ([`Members::preview`](crate::Members::preview)). Default: none.
+    pub shadow: Option<Policy>,
+}
+
+impl From<Policy> for Rules {
+    /// The policy alone: not ordered, no shadow.
+    fn from(policy: Policy) -> Self {
+        Self { policy, ..Self::default() }
+    }
+}
