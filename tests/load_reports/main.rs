@@ -6,6 +6,7 @@ mod support;
 
 mod bad;
 mod carriers;
+mod draining;
 mod group;
 mod load_topic;
 mod told;

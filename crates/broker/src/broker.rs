@@ -180,3 +180,6 @@ impl std::error::Error for StartError {
 }
 
 const SHUTDOWN: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests;

@@ -82,7 +82,8 @@ impl Shared {
     pub(crate) fn new_client(&self, principal: &Principal, number: u64, now: Instant) -> Client {
         let load = Arc::new(MemberLoad::new(self.clock.nanos(now)));
         let limits = queue_limits(&self.config);
-        let outbox = Outbox::new(limits, Arc::clone(&load), Arc::clone(&self.budget), Arc::clone(&self.metrics));
+        let (budget, metrics) = (Arc::clone(&self.budget), Arc::clone(&self.metrics));
+        let outbox = Outbox::new(limits, Arc::clone(&load), budget, metrics, self.clock);
         let rights = Rights::new(Arc::clone(&self.access), principal.clone());
         Client::new(principal.client_id.detach(), number, Arc::new(outbox), load, Arc::new(rights))
     }

@@ -12,6 +12,7 @@ use tenbin_session::{Event, Publication, SessionExpiry, Violation};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::{ConnectionTask, End};
+use crate::outbox::Booked;
 use crate::router::{Grant, Router};
 
 impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
@@ -29,7 +30,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             Event::Ping(ping) => self.pinged(&ping, now),
             Event::Disconnect(disconnect) => return Err(self.disconnect(&disconnect)),
             Event::Auth(auth) => self.handle_auth(*auth)?,
-            Event::Delivered { .. } => self.count_dropped_resends(),
+            Event::Delivered { reason, shared, .. } => {
+                if let Some(delivery) = shared {
+                    self.acknowledged(&delivery, reason, now);
+                }
+                self.count_dropped_resends(now);
+            }
             Event::Handled => {}
             // Only a server says these; the decoder and the session let none through.
             Event::SubAck(_) => return Err(End::Violation(Violation::Unexpected(PacketType::SubAck))),
@@ -135,8 +141,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
     }
 
     /// A client that came back with a smaller Maximum Packet Size misses what was under way and no longer fits.
-    pub(super) fn count_dropped_resends(&mut self) {
-        while let Some(packet_id) = self.connection.poll_dropped() {
+    pub(super) fn count_dropped_resends(&mut self, now: Instant) {
+        while let Some((packet_id, shared)) = self.connection.poll_dropped() {
+            let booked = shared.as_ref().map_or(Booked::NOTHING, Booked::of_sent);
+            booked.take_back(&self.lease.client.load, self.shared.clock.nanos(now));
             self.shared.metrics.dropped_too_large.add(1);
             tracing::info!(client = ?self.lease.client.id, %packet_id, "message is too large to be sent again");
         }

@@ -21,9 +21,10 @@ use super::handshake::{self, Accepted};
 use super::reauthentication::Reauthentication;
 use super::throttle::{Throttle, Throttled};
 use super::transport::Transport;
+use super::unwritten::Unwritten;
 use crate::auth::{Answer, Standing, enforcement};
 use crate::lifecycle::{self, ConnectionEnd};
-use crate::outbox::{Control, Taken};
+use crate::outbox::{Booked, Control, Taken};
 use crate::registry::Lease;
 use crate::router::{Paged, Publisher};
 use crate::shared::Shared;
@@ -76,6 +77,11 @@ pub(super) struct ConnectionTask<'a, S> {
     pub(super) reauthentication: Reauthentication,
     /// What the client was told that its load reports are taken from.
     pub(super) report_carriers: ReportCarriers,
+    /// QoS 0 messages of share groups that the socket has not taken yet.
+    pub(super) unwritten: Unwritten,
+    pub(super) established_at: Instant,
+    /// When what waits for the client was last offered to others, since it drains.
+    pub(super) handed_over_at: Option<Instant>,
     decoder: Decoder,
     timer: Option<Pin<Box<Sleep>>>,
     socket_blocked: bool,
@@ -101,7 +107,16 @@ struct Ready {
 
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
     fn new(shared: &'a Shared, accepted: Accepted, transport: Transport<S>) -> Self {
-        let Accepted { lease, connection, decoder, will, session_expiry, reauthentication, report_carriers } = accepted;
+        let Accepted {
+            lease,
+            connection,
+            decoder,
+            will,
+            session_expiry,
+            reauthentication,
+            report_carriers,
+            established_at,
+        } = accepted;
         Self {
             shared,
             publisher: Publisher::of(&lease.client.receiver()),
@@ -111,6 +126,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             transport,
             reauthentication,
             report_carriers,
+            unwritten: Unwritten::default(),
+            handed_over_at: None,
+            established_at,
             decoder,
             timer: connection.poll_timeout().map(|at| Box::pin(tokio::time::sleep_until(at.into()))),
             socket_blocked: false,
@@ -129,8 +147,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         if let Err(end) = self.take_rights_over() {
             return end;
         }
-        self.count_dropped_resends();
-        if let Err(end) = self.handle_input(Instant::now()) {
+        let now = Instant::now();
+        self.count_dropped_resends(now);
+        if let Err(end) = self.handle_input(now) {
             return end; // what came right behind CONNECT
         }
         loop {
@@ -192,7 +211,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
 
     /// Writes what waits, then gathers what else can be done.
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<Ready>> {
-        if let Poll::Ready(Err(error)) = self.transport.poll_write(context) {
+        let written = self.transport.poll_write(context);
+        self.tell_written(written.is_pending());
+        if let Poll::Ready(Err(error)) = written {
             return Poll::Ready(Err(error));
         }
         let mut ready = Ready::default();
@@ -358,18 +379,32 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
 
     fn send(&mut self, deliveries: &mut Vec<Delivery>, now: Instant) {
         let (mut sent, mut expired, mut too_large) = (0, 0, 0);
+        let (mut unacknowledged, mut given_up) = (Booked::NOTHING, Booked::NOTHING);
         let mut blocked = Vec::new();
         for delivery in deliveries.drain(..) {
+            let booked = Booked::of(&delivery);
             match self.connection.send(delivery, now, &mut self.transport.out) {
-                Sent::Written(_) => sent += 1,
-                Sent::Expired => expired += 1,
-                Sent::TooLarge => too_large += 1,
+                Sent::Written(None) => {
+                    sent += 1;
+                    unacknowledged += booked;
+                }
+                Sent::Written(Some(_)) => sent += 1, // its acknowledgement ends it
+                Sent::Expired => {
+                    expired += 1;
+                    given_up += booked;
+                }
+                Sent::TooLarge => {
+                    too_large += 1;
+                    given_up += booked;
+                }
                 Sent::Blocked(delivery) => blocked.push(delivery),
             }
         }
         if !blocked.is_empty() {
             self.lease.client.outbox.put_back(blocked.into_iter());
         }
+        self.unwritten.push(unacknowledged, self.transport.end_of_output());
+        given_up.take_back(&self.lease.client.load, self.shared.clock.nanos(now));
         let metrics = &self.shared.metrics;
         metrics.messages_sent.add(sent);
         metrics.dropped_expired.add(expired);
@@ -456,6 +491,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             (Some(reason), None) => self.connection.disconnect(reason, &mut self.transport.out),
             (None, _) => {}
         }
+        let unwritten = self.unwritten.take_all();
+        unwritten.take_back(&self.lease.client.load, self.shared.clock.nanos(Instant::now()));
         let ended = ConnectionEnd {
             session: self.connection.into_session(),
             will: self.will.filter(|_| !normal),

@@ -32,6 +32,8 @@ pub(super) struct Accepted {
     pub(super) session_expiry: SessionExpiry,
     pub(super) reauthentication: Reauthentication,
     pub(super) report_carriers: ReportCarriers,
+    /// What was sent before that was sent on an earlier connection.
+    pub(super) established_at: Instant,
 }
 
 /// Reads CONNECT and answers it. `None`: the connection is to be closed; what is to be said is in
@@ -212,7 +214,16 @@ async fn establish<S: AsyncRead + AsyncWrite + Unpin>(
     let will = connect.will.filter(|will| shared.check_topic(&will.topic).is_ok()).as_ref().map(Will::detach);
     let reauthentication = Reauthentication::new(method, peer);
     let session_expiry = negotiated.session_expiry;
-    Ok(Accepted { lease, connection, decoder, will, session_expiry, reauthentication, report_carriers })
+    Ok(Accepted {
+        lease,
+        connection,
+        decoder,
+        will,
+        session_expiry,
+        reauthentication,
+        report_carriers,
+        established_at: now,
+    })
 }
 
 /// What of a well-formed CONNECT is not served.

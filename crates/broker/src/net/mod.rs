@@ -9,5 +9,6 @@ mod load_reports;
 mod reauthentication;
 mod throttle;
 mod transport;
+mod unwritten;
 
 pub(crate) use listener::{bind, run};
