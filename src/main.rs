@@ -26,6 +26,8 @@ enum Command {
     /// Loads brokers and measures them.
     #[command(subcommand)]
     Loadgen(tenbin_loadgen::Command),
+    /// Compares policies of share groups in virtual time.
+    Simulate(tenbin_simulator::SimulateArgs),
 }
 
 fn main() -> ExitCode {
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         Command::Broker(arguments) => broker::run(&arguments).map_err(|error| error.to_string()),
         Command::Passwd(arguments) => passwd::run(&arguments).map_err(|error| error.to_string()),
         Command::Loadgen(command) => tenbin_loadgen::run(command).map_err(|error| error.to_string()),
+        Command::Simulate(arguments) => tenbin_simulator::run(&arguments).map_err(|error| error.to_string()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

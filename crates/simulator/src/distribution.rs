@@ -1,0 +1,109 @@
+//! How long a worker takes for a message.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+/// The shape of service times around their mean.
+///
+/// A time is drawn from the message's own luck, a number that is the same whichever worker gets the message: so all
+/// policies of a run are compared on the same work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Distribution {
+    /// Always the mean.
+    #[default]
+    Fixed,
+    /// Uniform within the mean ± this fraction of it, 0 to 1.
+    Jitter(f64),
+    /// Exponential.
+    Exponential,
+    /// Pareto with this index, greater than 1: the smaller, the heavier the tail.
+    Pareto(f64),
+}
+
+impl Distribution {
+    /// What is wrong with its parameter, if anything.
+    pub(crate) fn fault(self) -> Option<String> {
+        match self {
+            Self::Jitter(fraction) if !(0.0..=1.0).contains(&fraction) => {
+                Some(format!("jitter is a fraction of the mean from 0 to 1, not {fraction}"))
+            }
+            Self::Pareto(index) if !(index > 1.0 && index.is_finite()) => {
+                Some(format!("the index of pareto has to be greater than 1 for a mean, not {index}"))
+            }
+            _ => None,
+        }
+    }
+
+    /// A service time in ns, at least 1, for a message of this luck.
+    pub(crate) fn service_ns(self, mean_ns: u64, luck: u64) -> u64 {
+        let mean = mean_ns as f64;
+        // 53 bits: exact in an f64, and below 1.
+        let uniform = (luck >> 11) as f64 / (1_u64 << 53) as f64;
+        let ns = match self {
+            Self::Fixed => return mean_ns.max(1),
+            Self::Jitter(fraction) => mean * (1.0 + fraction * (2.0 * uniform - 1.0)),
+            Self::Exponential => -(1.0 - uniform).ln() * mean,
+            Self::Pareto(index) => mean * (index - 1.0) / index * (1.0 - uniform).powf(-1.0 / index),
+        };
+        ns.clamp(1.0, LONGEST_NS) as u64
+    }
+}
+
+impl fmt::Display for Distribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed => f.write_str("fixed"),
+            Self::Jitter(fraction) => write!(f, "jitter {fraction}"),
+            Self::Exponential => f.write_str("exponential"),
+            Self::Pareto(index) => write!(f, "pareto {index}"),
+        }
+    }
+}
+
+/// An hour: what a Pareto tail may cost at most.
+const LONGEST_NS: f64 = 3600e9;
+
+#[cfg(test)]
+mod tests {
+    use tenbin_balancer::Rng;
+
+    use super::*;
+
+    #[test]
+    fn means_are_kept() {
+        let shapes = [
+            (Distribution::Fixed, 0.0),
+            (Distribution::Jitter(0.5), 0.01),
+            (Distribution::Exponential, 0.01),
+            (Distribution::Pareto(3.0), 0.02),
+        ];
+        for (distribution, tolerance) in shapes {
+            let mut rng = Rng::new(1);
+            let n = 100_000;
+            let sum: u64 = (0..n).map(|_| distribution.service_ns(1_000_000, rng.next_u64())).sum();
+            let mean = sum as f64 / n as f64 / 1e6;
+            assert!((mean - 1.0).abs() <= tolerance, "{distribution}: {mean}");
+        }
+    }
+
+    #[test]
+    fn the_extremes_of_luck_stay_within_bounds() {
+        for luck in [0, u64::MAX] {
+            let jitter = Distribution::Jitter(0.25).service_ns(1000, luck);
+            assert!((750..=1250).contains(&jitter), "{jitter}");
+            for distribution in [Distribution::Exponential, Distribution::Pareto(1.01)] {
+                assert!((1..=LONGEST_NS as u64).contains(&distribution.service_ns(1_000_000, luck)));
+            }
+        }
+    }
+
+    #[test]
+    fn parameters_have_ranges() {
+        let wrong = [Distribution::Jitter(-0.1), Distribution::Jitter(1.1), Distribution::Pareto(1.0)];
+        assert!(wrong.iter().all(|distribution| distribution.fault().is_some()));
+        let right = [Distribution::Fixed, Distribution::Jitter(1.0), Distribution::Pareto(1.5)];
+        assert!(right.iter().all(|distribution| distribution.fault().is_none()));
+    }
+}

@@ -1,0 +1,48 @@
+//! The same figures for programs.
+
+use serde_json::{Value, json};
+
+use crate::{
+    chooser::Chooser,
+    figures::{Figures, Times},
+    runs::Case,
+};
+
+/// One case, with all its choosers.
+pub(crate) fn case(case: &Case<'_>, figures: &[Figures]) -> Value {
+    let choosers: Vec<_> = case.choosers.iter().zip(figures).map(|(by, figures)| chooser(*by, figures)).collect();
+    json!({
+        "scenario": case.scenario.name,
+        "qos": case.qos,
+        "seed": case.seed,
+        "seeds": case.seeds,
+        "policies": choosers,
+    })
+}
+
+fn chooser(chooser: Chooser, figures: &Figures) -> Value {
+    let worker = |worker: &crate::figures::WorkerFigures| {
+        json!({
+            "messages": worker.messages,
+            "waiting_ms": { "mean": worker.waiting.mean_ms(), "max": worker.waiting.max_ms() },
+            "stable_phase_ms": { "mean": worker.stable.mean_ms(), "max": worker.stable.max_ms() },
+        })
+    };
+    json!({
+        "policy": chooser.name(),
+        "waiting_ms": times(&figures.waiting),
+        "sojourn_ms": times(&figures.sojourn),
+        "unfinished": figures.unfinished,
+        "mean_waiting_by_seed_ms": figures.means_ms,
+        "workers": figures.workers.iter().map(worker).collect::<Vec<_>>(),
+    })
+}
+
+fn times(times: &Times) -> Value {
+    json!({
+        "mean": times.mean_ms(),
+        "p50": times.quantile_ms(0.5),
+        "p99": times.quantile_ms(0.99),
+        "max": times.max_ms(),
+    })
+}

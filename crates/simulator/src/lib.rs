@@ -1,0 +1,81 @@
+//! Share groups in virtual time.
+//!
+//! The [balancer](tenbin_balancer) itself chooses, as in the broker; workers, publishers and the network between
+//! are simulated: a run of fifteen seconds takes a few milliseconds, and the same seed always gives the same
+//! figures. All policies of a comparison get the same messages at the same instants, with the same work in them.
+//!
+//! ```text
+//!   arrivals ──► broker: Members::pick ──delay──► queue ──► threads ──► done
+//!                  ▲                                │          │
+//!                  └──────────── delay ◄── pings, acknowledgements
+//! ```
+//!
+//! A [`Scenario`] is a TOML file; `docs/SIMULATOR.md` has all its keys.
+#![forbid(unsafe_code)]
+
+mod args;
+mod arrivals;
+mod chooser;
+mod distribution;
+mod drive;
+mod error;
+mod events;
+mod figures;
+mod json;
+mod plan;
+mod runs;
+pub mod scenario;
+mod simulation;
+mod span;
+mod table;
+mod worker;
+
+use std::io::{self, Write};
+
+use args::Format;
+pub use args::SimulateArgs;
+pub use arrivals::Arrivals;
+pub use chooser::Chooser;
+pub use distribution::Distribution;
+pub use error::SimulateError;
+pub use figures::{Extent, Figures, Times, WorkerFigures};
+pub use runs::{Case, run_all};
+pub use scenario::Scenario;
+pub use span::Span;
+
+/// Runs the command to its end; results go to standard output.
+///
+/// # Errors
+/// A scenario that cannot be used, results that cannot be printed. Each is one line.
+pub fn run(args: &SimulateArgs) -> Result<(), SimulateError> {
+    run_to(args, &mut io::stdout().lock())
+}
+
+/// As [`run`], with the results written to `out`.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_to(args: &SimulateArgs, out: &mut dyn Write) -> Result<(), SimulateError> {
+    let scenarios = args.files.iter().map(|file| Scenario::read(file)).collect::<Result<Vec<_>, _>>()?;
+    let how = &args.how;
+    let choosers = if how.policy.is_empty() { Chooser::default_list() } else { how.policy.clone() };
+    let mut cases = Vec::new();
+    for scenario in &scenarios {
+        let seeds = how.seeds.unwrap_or(scenario.seeds).get();
+        let case = |&qos| Case { scenario, qos, choosers: choosers.clone(), seed: how.seed, seeds };
+        cases.extend(scenario.qos.iter().map(case));
+    }
+    let figures = run_all(&cases);
+    match how.format {
+        Format::Table => {
+            for (case, figures) in cases.iter().zip(&figures) {
+                table::write_case(out, case, figures)?;
+            }
+        }
+        Format::Json => {
+            let cases: Vec<_> = cases.iter().zip(&figures).map(|(case, figures)| json::case(case, figures)).collect();
+            writeln!(out, "{:#}", serde_json::Value::from(cases))?;
+        }
+    }
+    Ok(out.flush()?)
+}

@@ -1,0 +1,199 @@
+//! One run of a scenario before any policy has chosen: all of its luck.
+
+use tenbin_balancer::{Nanos, Rng};
+
+use crate::scenario::{EAGER_GAP, Scenario, WorkerKind};
+
+/// Everything in a run that does not depend on who gets which message. Every policy is measured on the same plan.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan<'a> {
+    pub(crate) scenario: &'a Scenario,
+    pub(crate) messages: Vec<Message>,
+    /// In the order of joining at the same instant.
+    pub(crate) workers: Vec<WorkerPlan<'a>>,
+    /// Seed of the policies' own randomness.
+    pub(crate) picks_seed: u64,
+}
+
+/// A message that comes to the broker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message {
+    pub(crate) at: Nanos,
+    pub(crate) publisher: u32,
+    pub(crate) topic: u32,
+    /// What its service time is drawn from.
+    pub(crate) luck: u64,
+}
+
+/// A worker that will be there for some time.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkerPlan<'a> {
+    pub(crate) kind: &'a WorkerKind,
+    pub(crate) joins: Nanos,
+    pub(crate) first_ping: Nanos,
+    pub(crate) leaves: Option<Leaving>,
+    /// From, to.
+    pub(crate) pauses: Vec<(Nanos, Nanos)>,
+    /// From when on, which mean service time in ns.
+    pub(crate) steps: Vec<(Nanos, u64)>,
+}
+
+/// The end of a worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leaving {
+    pub(crate) at: Nanos,
+    /// Whether what it has is gone with it.
+    pub(crate) dies: bool,
+}
+
+impl<'a> Plan<'a> {
+    /// The run of `scenario` with this seed. The same arguments always give the same plan.
+    pub(crate) fn new(scenario: &'a Scenario, seed: u64) -> Self {
+        // Streams of their own, so that one more worker changes no message.
+        let mut streams = Rng::new(seed);
+        let mut stream = || Rng::new(streams.next_u64());
+        let (mut arrivals, mut messages, mut pings, mut churn) = (stream(), stream(), stream(), stream());
+        let picks_seed = stream().next_u64();
+
+        let start = scenario.idle.ns();
+        let instants = scenario.arrivals.instants(scenario.messages.get(), &mut arrivals);
+        let end = start + instants.last().copied().unwrap_or(0);
+        let message = |at: u64| Message {
+            at: Nanos(start + at),
+            publisher: below(&mut messages, scenario.publishers.get()),
+            topic: below(&mut messages, scenario.topics.get()),
+            luck: messages.next_u64(),
+        };
+        let messages = instants.into_iter().map(message).collect();
+
+        let kinds = scenario.workers.iter().flat_map(|kind| (0..kind.count.get()).map(move |_| kind));
+        let mut workers: Vec<_> = kinds.map(|kind| WorkerPlan::new(scenario, kind, &mut pings)).collect();
+        plan_churn(scenario, &mut workers, end, &mut churn, &mut pings);
+        Self { scenario, messages, workers, picks_seed }
+    }
+}
+
+impl<'a> WorkerPlan<'a> {
+    fn new(scenario: &Scenario, kind: &'a WorkerKind, pings: &mut Rng) -> Self {
+        let start = scenario.idle.ns();
+        let from_start = |span: crate::span::Span| Nanos(start + span.ns());
+        let leaving = kind.leaves.map(|at| (at, false)).or(kind.dies.map(|at| (at, true)));
+        let mut plan = Self {
+            kind,
+            joins: Nanos(0),
+            first_ping: Nanos(0),
+            leaves: leaving.map(|(at, dies)| Leaving { at: from_start(at), dies }),
+            pauses: kind
+                .pauses
+                .iter()
+                .map(|pause| (from_start(pause.at), Nanos(start + pause.at.ns() + pause.length.ns())))
+                .collect(),
+            steps: kind.steps.iter().map(|step| (from_start(step.at), step.service.ns())).collect(),
+        };
+        plan.join_at(kind.joins.map_or(Nanos(0), from_start), scenario, pings);
+        plan
+    }
+
+    /// Pings of one worker have a random place in their interval.
+    fn join_at(&mut self, joins: Nanos, scenario: &Scenario, pings: &mut Rng) {
+        self.joins = joins;
+        let every_us = (scenario.pings.every.ns().max(EAGER_GAP.ns()) / 1000) as u32;
+        self.first_ping = Nanos(joins.0 + 1000 * (1 + u64::from(below(pings, every_us))));
+    }
+
+    /// Whether it is a member of the group at `at`.
+    fn is_member(&self, at: Nanos) -> bool {
+        self.joins <= at && self.leaves.is_none_or(|leaving| leaving.at > at)
+    }
+
+    /// Mean service time in ns of a message taken at `now`.
+    pub(crate) fn mean_ns(&self, now: Nanos) -> u64 {
+        let step = self.steps.iter().rev().find(|(at, _)| *at <= now);
+        step.map_or(self.kind.service.ns(), |(_, mean_ns)| *mean_ns)
+    }
+
+    /// The end of the pause that `now` is in.
+    pub(crate) fn pause_end(&self, now: Nanos) -> Option<Nanos> {
+        self.pauses.iter().find(|(from, to)| (*from..*to).contains(&now)).map(|(_, to)| *to)
+    }
+
+    /// When work of `service_ns` is done that begins at `start`: pauses within it come on top.
+    pub(crate) fn finish(&self, start: Nanos, service_ns: u64) -> Nanos {
+        let mut finish = start.0 + service_ns;
+        for (from, to) in &self.pauses {
+            if from.0 < finish && to.0 > start.0 {
+                finish += to.0 - from.0.max(start.0);
+            }
+        }
+        Nanos(finish)
+    }
+}
+
+/// Adds a worker for each one that churn makes leave.
+fn plan_churn<'a>(
+    scenario: &'a Scenario,
+    workers: &mut Vec<WorkerPlan<'a>>,
+    end: u64,
+    churn: &mut Rng,
+    pings: &mut Rng,
+) {
+    let Some(rule) = &scenario.churn else { return };
+    let mut at = Nanos(scenario.idle.ns() + rule.every.ns());
+    while at.0 < end {
+        let members: Vec<_> = (0..workers.len()).filter(|&index| workers[index].is_member(at)).collect();
+        if !members.is_empty() {
+            let leaver = members[below(churn, members.len() as u32) as usize];
+            let mut joiner = workers[leaver].clone();
+            workers[leaver].leaves = Some(Leaving { at, dies: rule.dies });
+            joiner.join_at(at, scenario, pings);
+            workers.push(joiner);
+        }
+        at.0 += rule.every.ns();
+    }
+}
+
+fn below(rng: &mut Rng, bound: u32) -> u32 {
+    ((u128::from(rng.next_u64()) * u128::from(bound)) >> 64) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scenario(rest: &str) -> Scenario {
+        Scenario::parse("x", &format!("messages = 1000\narrivals = {{ fixed = \"10ms\" }}\n{rest}")).unwrap()
+    }
+
+    #[test]
+    fn a_pause_lengthens_what_it_meets() {
+        let scenario = scenario("[[workers]]\nservice = \"25ms\"\npauses = [{ at = \"1s\", for = \"2s\" }]");
+        let plan = Plan::new(&scenario, 1);
+        let worker = &plan.workers[0];
+        let ms = |ms: u64| Nanos(ms * 1_000_000);
+        // The load starts after one second of idleness.
+        let cases = [(1000, 1025), (1975, 2000), (1990, 4015), (2500, 4025), (4000, 4025)];
+        for (start, finish) in cases {
+            assert_eq!(worker.finish(ms(start), 25_000_000), ms(finish), "{start}");
+        }
+        assert_eq!((worker.pause_end(ms(1999)), worker.pause_end(ms(2000))), (None, Some(ms(4000))));
+    }
+
+    #[test]
+    fn churn_keeps_the_number_of_members() {
+        let scenario = scenario("churn = { every = \"500ms\" }\n[[workers]]\nservice = \"25ms\"\ncount = 4");
+        let plan = Plan::new(&scenario, 7);
+        assert_eq!(plan.workers.len(), 4 + 19);
+        for at in (0..11).map(|second| Nanos(second * 1_000_000_000 + 1)) {
+            assert_eq!(plan.workers.iter().filter(|worker| worker.is_member(at)).count(), 4);
+        }
+    }
+
+    #[test]
+    fn a_seed_decides_everything_and_workers_change_no_message() {
+        let (one, two) = ("[[workers]]\nservice = \"25ms\"", "[[workers]]\nservice = \"25ms\"\ncount = 2");
+        let (one, two) = (scenario(one), scenario(two));
+        let luck = |scenario, seed| Plan::new(scenario, seed).messages.iter().map(|m| m.luck).collect::<Vec<_>>();
+        assert_eq!(luck(&one, 1), luck(&two, 1));
+        assert_ne!(luck(&one, 1), luck(&one, 2));
+    }
+}

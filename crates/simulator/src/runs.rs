@@ -1,0 +1,67 @@
+//! Many runs on all processors, with results that do not depend on how many these are.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    thread,
+};
+
+use crate::{chooser::Chooser, figures::Figures, plan::Plan, scenario::Scenario, simulation::simulate};
+
+/// A scenario at one Quality of Service, and who is to be compared in it.
+#[derive(Clone, Debug)]
+pub struct Case<'a> {
+    /// What is simulated.
+    pub scenario: &'a Scenario,
+    /// 0 or 1.
+    pub qos: u8,
+    /// Who decides; each on the same arrivals and the same work.
+    pub choosers: Vec<Chooser>,
+    /// The seed of the first run; each run after it has the next.
+    pub seed: u64,
+    /// Number of runs.
+    pub seeds: u32,
+}
+
+/// Runs all cases; figures of each in the order of its choosers.
+pub fn run_all(cases: &[Case<'_>]) -> Vec<Vec<Figures>> {
+    let one = |case: usize, run: u32, chooser: usize| Job { case, run, chooser };
+    let jobs: Vec<_> = (0..cases.len())
+        .flat_map(|case| (0..cases[case].seeds).map(move |run| (case, run)))
+        .flat_map(|(case, run)| (0..cases[case].choosers.len()).map(move |chooser| one(case, run, chooser)))
+        .collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mine = std::iter::from_fn(|| Some(next.fetch_add(1, Relaxed)).filter(|&index| index < jobs.len()));
+        mine.map(|index| (index, jobs[index].figures(cases))).collect::<Vec<_>>()
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
+    let mut done: Vec<_> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().expect("a simulation does not panic")).collect()
+    });
+    done.sort_by_key(|(index, _)| *index);
+
+    let mut all: Vec<Vec<Figures>> =
+        cases.iter().map(|case| case.choosers.iter().map(|_| Figures::new()).collect()).collect();
+    for (index, figures) in done {
+        let job = &jobs[index];
+        all[job.case][job.chooser].merge(&figures);
+    }
+    all
+}
+
+/// One run under one chooser.
+struct Job {
+    case: usize,
+    run: u32,
+    chooser: usize,
+}
+
+impl Job {
+    fn figures(&self, cases: &[Case<'_>]) -> Figures {
+        let case = &cases[self.case];
+        let plan = Plan::new(case.scenario, case.seed.wrapping_add(u64::from(self.run)));
+        let deliveries = simulate(&plan, case.qos > 0, case.choosers[self.chooser]);
+        Figures::of(&plan, &deliveries)
+    }
+}

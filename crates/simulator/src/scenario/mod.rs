@@ -1,0 +1,344 @@
+//! A scenario: what the workers and publishers of one share group are like, and how it is written in a file.
+
+mod error;
+
+use std::num::NonZeroU32;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use error::Fault;
+pub use error::ScenarioError;
+
+use crate::{arrivals::Arrivals, distribution::Distribution, span::Span};
+
+/// One share group, its workers and its publishers; a TOML file. Unknown keys are errors.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// The file's name without `.toml`.
+    #[serde(skip)]
+    pub name: String,
+    /// One line for people.
+    #[serde(default)]
+    pub about: String,
+    /// Quality of Service at which it is simulated, one after the other: 0 (nothing is acknowledged) or 1.
+    #[serde(default = "qos_0")]
+    pub qos: Vec<u8>,
+    /// Runs whose figures are put together, each with another seed.
+    #[serde(default = "one")]
+    pub seeds: NonZeroU32,
+    /// Messages in a run.
+    pub messages: NonZeroU32,
+    /// When they come.
+    pub arrivals: Arrivals,
+    /// Publishers that the messages are dealt to, by luck.
+    #[serde(default = "one")]
+    pub publishers: NonZeroU32,
+    /// Topics that the messages are dealt to, by luck.
+    #[serde(default = "one")]
+    pub topics: NonZeroU32,
+    /// How long the workers are connected before the first message comes: so many pings tell of no work.
+    #[serde(default = "one_second")]
+    pub idle: Span,
+    /// When workers report.
+    #[serde(default)]
+    pub pings: Pings,
+    /// Workers that come and go all the time.
+    pub churn: Option<Churn>,
+    /// The members of the group, one entry for each kind.
+    pub workers: Vec<WorkerKind>,
+}
+
+/// When workers report: in every ping.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Pings {
+    /// From one ping to the next; the first comes within one such time after connecting.
+    pub every: Span,
+    /// Also ping, at least 100 ms after the ping before: on the first finished message, when the mean processing
+    /// time is 1.5 times what was reported or less than 1/1.5 of it, when the queue has reached twice what was
+    /// reported + 4.
+    pub eager: bool,
+}
+
+/// A worker leaves and another of its kind joins, unknown to the broker.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Churn {
+    /// From one change to the next; who leaves is drawn.
+    pub every: Span,
+    /// Whether who leaves dies, and what waits with it is lost (QoS 0) or given to others (QoS 1); otherwise it
+    /// finishes what it has.
+    #[serde(default)]
+    pub dies: bool,
+}
+
+/// Workers of one kind.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkerKind {
+    /// So many of them.
+    #[serde(default = "one")]
+    pub count: NonZeroU32,
+    /// Mean time for a message.
+    pub service: Span,
+    /// How service times lie around the mean.
+    #[serde(default)]
+    pub distribution: Distribution,
+    /// Messages that a worker processes at a time, from one queue.
+    #[serde(default = "one")]
+    pub threads: NonZeroU32,
+    /// From the broker to the worker, and back.
+    #[serde(default = "near")]
+    pub delay: Span,
+    /// Its weight for policies that have weights.
+    #[serde(default = "one")]
+    pub weight: NonZeroU32,
+    /// What its pings say.
+    #[serde(default)]
+    pub reports: Reports,
+    /// When it acknowledges at QoS 1.
+    #[serde(default)]
+    pub acknowledges: Acknowledges,
+    /// Whether the broker remembers its speed from an earlier connection.
+    #[serde(default)]
+    pub remembered: bool,
+    /// When it joins, counted from the first message; without it, it is there from the start.
+    pub joins: Option<Span>,
+    /// When it leaves; it finishes what it has.
+    pub leaves: Option<Span>,
+    /// When it dies; what it has is lost at QoS 0, and given to others at QoS 1.
+    pub dies: Option<Span>,
+    /// When it stands still: it processes nothing and sends nothing.
+    #[serde(default)]
+    pub pauses: Vec<Pause>,
+    /// When its mean service time changes, for messages taken from then on.
+    #[serde(default)]
+    pub steps: Vec<Step>,
+}
+
+/// A time in which a worker stands still.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pause {
+    /// From the first message on.
+    pub at: Span,
+    /// How long.
+    #[serde(rename = "for")]
+    pub length: Span,
+}
+
+/// A change of the mean service time.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// From the first message on.
+    pub at: Span,
+    /// The mean from then on.
+    pub service: Span,
+}
+
+/// What the pings of a worker say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reports {
+    /// The length of its queue, and the mean processing time since the ping before (0: nothing was processed).
+    #[default]
+    Honest,
+    /// Nothing: plain pings.
+    Never,
+    /// Always the same, whatever is true.
+    Lie {
+        /// Messages in the queue.
+        queue: u64,
+        /// Mean processing time.
+        processing: Span,
+    },
+}
+
+/// When a worker acknowledges a message of QoS 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Acknowledges {
+    /// When it has processed it.
+    #[default]
+    AfterProcessing,
+    /// As soon as it arrives, as many client libraries do by default.
+    OnArrival,
+}
+
+impl Scenario {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read, is no TOML, has an unknown key or a value out of its range; told with file, line and key.
+    pub fn read(path: &Path) -> Result<Self, ScenarioError> {
+        let text = std::fs::read_to_string(path).map_err(|error| ScenarioError::unreadable(path, &error))?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        Self::parse(&name, &text).map_err(|error| error.in_file(path))
+    }
+
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), without the file.
+    pub fn parse(name: &str, text: &str) -> Result<Self, ScenarioError> {
+        let scenario: Self = toml::from_str(text).map_err(|error| ScenarioError::illegal(text, &error))?;
+        match scenario.fault() {
+            Some(fault) => Err(ScenarioError::out_of_range(text, &fault)),
+            None => Ok(Self { name: name.to_owned(), ..scenario }),
+        }
+    }
+
+    /// The number of workers at the start and of those that join by themselves.
+    pub fn worker_count(&self) -> u32 {
+        self.workers.iter().map(|kind| kind.count.get()).fold(0, u32::saturating_add)
+    }
+
+    /// The first value out of its range.
+    fn fault(&self) -> Option<Fault> {
+        let own = |key, message: &str| Some(Fault { key, message: message.to_owned(), worker: None });
+        if self.messages.get() > MESSAGES_MAX {
+            return own("messages", "at most ten million");
+        }
+        if self.qos.is_empty() || self.qos.iter().any(|&qos| qos > 1) {
+            return own("qos", "is a list of 0 and 1");
+        }
+        if let Some(fault) = self.arrivals.fault() {
+            return own("arrivals", fault);
+        }
+        if self.pings.every < EAGER_GAP {
+            return own("pings", "every: at least 100ms");
+        }
+        if self.churn.as_ref().is_some_and(|churn| churn.every == Span::ZERO) {
+            return own("churn", "every: has to be more than 0");
+        }
+        let mut workers = self.workers.iter().enumerate();
+        let faults = workers.find_map(|(index, kind)| Some((index, kind.fault()?)));
+        if let Some((index, (key, message))) = faults {
+            return Some(Fault { key, message, worker: Some(index) });
+        }
+        let too_many = self.worker_count() > WORKERS_MAX;
+        if self.workers.is_empty() || too_many { own("workers", "1 to 10000 of them") } else { None }
+    }
+}
+
+impl WorkerKind {
+    /// Key and fault of the first value out of its range.
+    fn fault(&self) -> Option<(&'static str, String)> {
+        if self.service == Span::ZERO {
+            return Some(("service", "has to be more than 0".to_owned()));
+        }
+        if let Some(fault) = self.distribution.fault() {
+            return Some(("distribution", fault));
+        }
+        let end = |pause: &Pause| pause.at.ns() + pause.length.ns();
+        if self.pauses.windows(2).any(|pair| end(&pair[0]) > pair[1].at.ns()) {
+            return Some(("pauses", "in the order of time, and none within another".to_owned()));
+        }
+        if self.steps.iter().any(|step| step.service == Span::ZERO) {
+            return Some(("steps", "service: has to be more than 0".to_owned()));
+        }
+        if self.steps.windows(2).any(|pair| pair[0].at >= pair[1].at) {
+            return Some(("steps", "in the order of time".to_owned()));
+        }
+        if self.leaves.is_some() && self.dies.is_some() {
+            return Some(("dies", "it leaves or dies, not both".to_owned()));
+        }
+        let leaves_first = self.leaves.or(self.dies).is_some_and(|leaves| Some(leaves) <= self.joins);
+        leaves_first.then(|| ("joins", "it has to join before it leaves".to_owned()))
+    }
+}
+
+impl Default for Pings {
+    fn default() -> Self {
+        Self { every: one_second(), eager: false }
+    }
+}
+
+/// Least time between two pings of a worker.
+pub(crate) const EAGER_GAP: Span = Span::from_ns(100_000_000);
+const MESSAGES_MAX: u32 = 10_000_000;
+const WORKERS_MAX: u32 = 10_000;
+
+fn qos_0() -> Vec<u8> {
+    vec![0]
+}
+
+fn one() -> NonZeroU32 {
+    NonZeroU32::MIN
+}
+
+fn one_second() -> Span {
+    Span::from_ns(1_000_000_000)
+}
+
+/// A worker in the same building.
+fn near() -> Span {
+    Span::from_ns(200_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: &str = "messages = 3\n[arrivals]\nfixed = \"10ms\"\n[[workers]]\nservice = \"25ms\"\n";
+
+    #[test]
+    fn what_is_left_out_has_its_default() {
+        let scenario = Scenario::parse("least", LEAST).unwrap();
+        assert_eq!((scenario.name.as_str(), scenario.qos.as_slice(), scenario.worker_count()), ("least", &[0][..], 1));
+        assert_eq!(scenario.pings, Pings { every: Span::from_ms(1000.0), eager: false });
+        let worker = &scenario.workers[0];
+        assert_eq!((worker.threads.get(), worker.delay, worker.reports), (1, Span::from_ms(0.2), Reports::Honest));
+    }
+
+    #[test]
+    fn everything_can_be_written() {
+        let text = r#"
+            messages = 3
+            arrivals = { bursts = { messages = 100, every = "2s" } }
+            churn = { every = "2s", dies = true }
+            pings = { every = "500ms", eager = true }
+            [[workers]]
+            service = "25ms"
+            distribution = { pareto = 1.5 }
+            reports = { lie = { queue = 0, processing = "1us" } }
+            acknowledges = "on_arrival"
+            pauses = [{ at = "1s", for = "2s" }, { at = "3s", for = "1s" }]
+            steps = [{ at = "5s", service = "200ms" }]
+            joins = "1s"
+            dies = "9s"
+        "#;
+        let scenario = Scenario::parse("all", text).unwrap();
+        assert_eq!(scenario.workers[0].distribution, Distribution::Pareto(1.5));
+        let lie = Reports::Lie { queue: 0, processing: Span::from_ns(1000) };
+        assert_eq!((scenario.workers[0].reports, scenario.workers[0].pauses.len()), (lie, 2));
+    }
+
+    #[test]
+    fn faults_name_line_and_key() {
+        let cases = [
+            ("colour = 1\n", "line 1: ", "colour"),
+            ("qos = [2]\n", "line 1: ", "qos: is a list of 0 and 1"),
+            ("seeds = 0\n", "line 1: ", "seeds"),
+            ("idle = \"3 days\"\n", "line 1: ", "idle: \"3 days\" is no time"),
+        ];
+        for (before, line, rest) in cases {
+            let error = Scenario::parse("x", &format!("{before}{LEAST}")).unwrap_err().to_string();
+            assert!(error.contains(line) && error.contains(rest), "{error}");
+        }
+        let cases = [
+            ("thread = 4\n", "line 6: ", "thread"),
+            ("threads = 0\n", "line 6: ", "threads"),
+            ("distribution = \"normal\"\n", "line 6: ", "normal"),
+            ("distribution = { jitter = 1.5 }\n", "line 6: ", "jitter is a fraction"),
+            ("leaves = \"0s\"\njoins = \"1s\"\n", "line 7: ", "joins: it has to"),
+        ];
+        for (after, line, rest) in cases {
+            let error = Scenario::parse("x", &format!("{LEAST}{after}")).unwrap_err().to_string();
+            assert!(error.contains(line) && error.contains(rest), "{error}");
+        }
+    }
+}

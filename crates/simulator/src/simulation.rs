@@ -1,0 +1,320 @@
+//! The run of a plan under one policy.
+
+use std::collections::VecDeque;
+
+use tenbin_balancer::{LoadReport, Nanos};
+
+use crate::{
+    chooser::Chooser,
+    drive::Drive,
+    events::Events,
+    plan::Plan,
+    scenario::Acknowledges,
+    worker::{Sent, Worker},
+};
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Delivery {
+    /// When it came to the broker.
+    pub(crate) arrived: Nanos,
+    /// Who got it, at last.
+    pub(crate) worker: Option<u32>,
+    /// When it was taken out of the worker's queue.
+    pub(crate) taken: Option<Nanos>,
+    /// When it was done.
+    pub(crate) finished: Option<Nanos>,
+}
+
+/// Runs `plan`, with acknowledgements or without, and says what became of each message, in the order of arrival.
+///
+/// Ends when every message is finished or lost, or [`PATIENCE_NS`] after the last has come.
+pub(crate) fn simulate(plan: &Plan<'_>, is_acknowledged: bool, chooser: Chooser) -> Vec<Delivery> {
+    let mut simulation = Simulation::new(plan, is_acknowledged, chooser);
+    simulation.run();
+    simulation.deliveries
+}
+
+struct Simulation<'a> {
+    plan: &'a Plan<'a>,
+    is_acknowledged: bool,
+    /// `None`: one queue at the broker, which free workers take from.
+    drive: Option<Drive>,
+    events: Events<Event>,
+    workers: Vec<Worker<'a>>,
+    /// Workers that are members now, in the order of joining.
+    members: Vec<u32>,
+    /// Messages that wait at the broker: for a member, or in the central queue.
+    waiting: VecDeque<u32>,
+    deliveries: Vec<Delivery>,
+    /// Messages that are neither finished nor lost.
+    open: usize,
+}
+
+/// `worker` and `message` are numbers in the plan.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// A message comes to the broker.
+    Arrives { message: u32 },
+    /// A message comes to its worker.
+    Received { worker: u32, sent: Sent },
+    /// A thread is done with a message.
+    Finished { worker: u32, sent: Sent, service_ns: u64 },
+    /// A worker goes on after a pause.
+    Resumes { worker: u32 },
+    /// A worker's ping is due; outdated if it has sent another number of them since.
+    PingDue { worker: u32, pings: u32 },
+    /// A ping comes to the broker.
+    Ping { worker: u32, report: Option<LoadReport> },
+    /// An acknowledgement comes to the broker.
+    Acknowledged { worker: u32, sent_at: Nanos },
+    /// A worker subscribes.
+    Joins { worker: u32 },
+    /// A worker leaves or dies.
+    Leaves { worker: u32, dies: bool },
+}
+
+impl<'a> Simulation<'a> {
+    fn new(plan: &'a Plan<'a>, is_acknowledged: bool, chooser: Chooser) -> Self {
+        let mut events = Events::new();
+        for (worker, of) in (0..).zip(&plan.workers) {
+            events.schedule(of.joins, Event::Joins { worker });
+            if let Some(leaving) = of.leaves {
+                events.schedule(leaving.at, Event::Leaves { worker, dies: leaving.dies });
+            }
+            for (_, end) in &of.pauses {
+                events.schedule(*end, Event::Resumes { worker });
+            }
+        }
+        if let Some(first) = plan.messages.first() {
+            events.schedule(first.at, Event::Arrives { message: 0 });
+        }
+        let unseen = |message: &crate::plan::Message| Delivery {
+            arrived: message.at,
+            worker: None,
+            taken: None,
+            finished: None,
+        };
+        Self {
+            plan,
+            is_acknowledged,
+            drive: match chooser {
+                Chooser::Policy(policy) => {
+                    Some(Drive::new(policy, is_acknowledged, plan.workers.len(), plan.picks_seed))
+                }
+                Chooser::CentralQueue => None,
+            },
+            events,
+            workers: plan.workers.iter().map(Worker::new).collect(),
+            members: Vec::new(),
+            waiting: VecDeque::new(),
+            deliveries: plan.messages.iter().map(unseen).collect(),
+            open: plan.messages.len(),
+        }
+    }
+
+    fn run(&mut self) {
+        let last = self.plan.messages.last().map_or(0, |message| message.at.0);
+        while self.open > 0 {
+            match self.events.next() {
+                Some((now, event)) if now.0 <= last + PATIENCE_NS => self.handle(event, now),
+                _ => break,
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event, now: Nanos) {
+        match event {
+            Event::Arrives { message } => {
+                if let Some(next) = self.plan.messages.get(message as usize + 1) {
+                    self.events.schedule(next.at, Event::Arrives { message: message + 1 });
+                }
+                self.dispatch(message, now);
+            }
+            Event::Received { worker, sent } => self.receive(worker, sent, now),
+            Event::Finished { worker, sent, service_ns } => self.finish(worker, sent, service_ns, now),
+            Event::Resumes { worker } => self.go_on(worker, now),
+            Event::PingDue { worker, pings } => self.ping(worker, pings, now),
+            Event::Ping { worker, report } => {
+                if let Some(drive) = &mut self.drive {
+                    match report {
+                        Some(report) => drive.report(worker as usize, &report, now),
+                        None => drive.plain_ping(worker as usize, now),
+                    }
+                }
+            }
+            Event::Acknowledged { worker, sent_at } => {
+                if let Some(drive) = &mut self.drive {
+                    drive.acknowledged(worker as usize, sent_at, now);
+                }
+            }
+            Event::Joins { worker } => self.join(worker, now),
+            Event::Leaves { worker, dies } => self.leave(worker, dies, now),
+        }
+    }
+
+    /// The broker has a message for the group.
+    fn dispatch(&mut self, message: u32, now: Nanos) {
+        let Some(drive) = &mut self.drive else {
+            self.waiting.push_back(message);
+            return self.serve_central_queue(now);
+        };
+        let Some(worker) = drive.pick(&self.plan.messages[message as usize], now) else {
+            return self.waiting.push_back(message);
+        };
+        self.deliveries[message as usize].worker = Some(worker as u32);
+        let received = Nanos(now.0 + self.delay_ns(worker as u32));
+        self.events.schedule(received, Event::Received { worker: worker as u32, sent: Sent { message, at: now } });
+    }
+
+    /// Gives what waits in the central queue to threads that are free.
+    fn serve_central_queue(&mut self, now: Nanos) {
+        while !self.waiting.is_empty() {
+            let is_free = |worker: &u32| {
+                let worker = &self.workers[*worker as usize];
+                worker.has_free_thread() && worker.plan.pause_end(now).is_none()
+            };
+            let mean_ns = |worker: &u32| self.workers[*worker as usize].plan.mean_ns(now);
+            let free = self.members.iter().copied().filter(is_free).min_by_key(mean_ns);
+            let (Some(worker), Some(message)) = (free, self.waiting.front().copied()) else { return };
+            self.waiting.pop_front();
+            self.deliveries[message as usize].worker = Some(worker);
+            self.take(worker, Sent { message, at: now }, now);
+        }
+    }
+
+    fn receive(&mut self, worker: u32, sent: Sent, now: Nanos) {
+        let of = &mut self.workers[worker as usize];
+        if of.is_dead {
+            return;
+        }
+        of.queue.push_back(sent);
+        if of.plan.kind.acknowledges == Acknowledges::OnArrival {
+            // A process that stands still acknowledges when it goes on.
+            let acknowledges = of.plan.pause_end(now).unwrap_or(now);
+            self.acknowledge(worker, sent, acknowledges);
+        }
+        self.go_on(worker, now);
+        self.plan_eager_ping(worker, now);
+    }
+
+    /// Threads that are free take what is in the queue.
+    fn go_on(&mut self, worker: u32, now: Nanos) {
+        if self.drive.is_none() {
+            return self.serve_central_queue(now);
+        }
+        loop {
+            let of = &mut self.workers[worker as usize];
+            if of.is_dead || !of.has_free_thread() || of.plan.pause_end(now).is_some() {
+                return;
+            }
+            let Some(sent) = of.queue.pop_front() else { return };
+            self.take(worker, sent, now);
+        }
+    }
+
+    fn take(&mut self, worker: u32, sent: Sent, taken: Nanos) {
+        let of = &mut self.workers[worker as usize];
+        of.busy += 1;
+        self.deliveries[sent.message as usize].taken = Some(taken);
+        let luck = self.plan.messages[sent.message as usize].luck;
+        let service_ns = of.plan.kind.distribution.service_ns(of.plan.mean_ns(taken), luck);
+        let finished = of.plan.finish(taken, service_ns);
+        self.events.schedule(finished, Event::Finished { worker, sent, service_ns: finished.0 - taken.0 });
+    }
+
+    fn finish(&mut self, worker: u32, sent: Sent, service_ns: u64, now: Nanos) {
+        let of = &mut self.workers[worker as usize];
+        if of.is_dead {
+            return;
+        }
+        of.busy -= 1;
+        of.finished(service_ns);
+        self.deliveries[sent.message as usize].finished = Some(now);
+        self.open -= 1;
+        if of.plan.kind.acknowledges == Acknowledges::AfterProcessing {
+            self.acknowledge(worker, sent, now);
+        }
+        self.go_on(worker, now);
+        self.plan_eager_ping(worker, now);
+    }
+
+    fn acknowledge(&mut self, worker: u32, sent: Sent, now: Nanos) {
+        if self.is_acknowledged {
+            let arrives = Nanos(now.0 + self.delay_ns(worker));
+            self.events.schedule(arrives, Event::Acknowledged { worker, sent_at: sent.at });
+        }
+    }
+
+    fn ping(&mut self, worker: u32, pings: u32, now: Nanos) {
+        let of = &mut self.workers[worker as usize];
+        let has_left = of.plan.leaves.is_some_and(|leaving| leaving.at <= now);
+        if of.pings != pings || has_left {
+            return;
+        }
+        if let Some(end) = of.plan.pause_end(now) {
+            return self.events.schedule(end, Event::PingDue { worker, pings });
+        }
+        let report = of.ping(now);
+        let pings = of.pings;
+        self.events.schedule(Nanos(now.0 + self.delay_ns(worker)), Event::Ping { worker, report });
+        let next = Nanos(now.0 + self.plan.scenario.pings.every.ns());
+        self.events.schedule(next, Event::PingDue { worker, pings });
+    }
+
+    /// Puts a ping before its time on the calendar, if there is reason for one.
+    fn plan_eager_ping(&mut self, worker: u32, now: Nanos) {
+        let of = &mut self.workers[worker as usize];
+        if !self.plan.scenario.pings.eager || of.has_eager_ping || self.drive.is_none() {
+            return;
+        }
+        if let Some(at) = of.eager_ping_at(now) {
+            of.has_eager_ping = true;
+            let pings = of.pings;
+            self.events.schedule(at, Event::PingDue { worker, pings });
+        }
+    }
+
+    fn join(&mut self, worker: u32, now: Nanos) {
+        self.members.push(worker);
+        let plan = self.workers[worker as usize].plan;
+        match &mut self.drive {
+            Some(drive) => drive.join(worker as usize, plan, now),
+            None => return self.serve_central_queue(now),
+        }
+        self.events.schedule(plan.first_ping, Event::PingDue { worker, pings: 0 });
+        for message in std::mem::take(&mut self.waiting) {
+            self.dispatch(message, now);
+        }
+    }
+
+    fn leave(&mut self, worker: u32, dies: bool, now: Nanos) {
+        self.members.retain(|member| *member != worker);
+        if let Some(drive) = &mut self.drive {
+            drive.leave(worker as usize);
+        }
+        if !dies {
+            return;
+        }
+        self.workers[worker as usize].is_dead = true;
+        for message in 0..self.deliveries.len() as u32 {
+            let delivery = &mut self.deliveries[message as usize];
+            if delivery.worker != Some(worker) || delivery.finished.is_some() {
+                continue;
+            }
+            if self.is_acknowledged {
+                (delivery.worker, delivery.taken) = (None, None);
+                self.dispatch(message, now);
+            } else {
+                self.open -= 1;
+            }
+        }
+    }
+
+    fn delay_ns(&self, worker: u32) -> u64 {
+        self.plan.workers[worker as usize].kind.delay.ns()
+    }
+}
+
+/// Virtual time after the last arrival in which a message counts as unfinished only: an hour.
+const PATIENCE_NS: u64 = 3_600_000_000_000;

@@ -1,0 +1,102 @@
+//! Lengths of virtual time.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use serde::{Deserialize, Deserializer, de};
+
+/// A length of virtual time in whole nanoseconds, written `250us`, `10.7ms`, `15s` or `2m`. At most a day.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(u64);
+
+impl Span {
+    /// Nothing.
+    pub const ZERO: Self = Self(0);
+
+    /// Of `ns` nanoseconds.
+    pub const fn from_ns(ns: u64) -> Self {
+        Self(ns)
+    }
+
+    /// Of `ms` milliseconds, to the nearest nanosecond.
+    pub fn from_ms(ms: f64) -> Self {
+        Self((ms * NS_PER_MS).round() as u64)
+    }
+
+    /// In nanoseconds.
+    pub const fn ns(self) -> u64 {
+        self.0
+    }
+
+    /// In milliseconds.
+    pub fn ms(self) -> f64 {
+        self.0 as f64 / NS_PER_MS
+    }
+
+    /// As the standard library has it.
+    pub fn duration(self) -> Duration {
+        Duration::from_nanos(self.0)
+    }
+}
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(unit_at);
+        let ns_per_unit = match unit {
+            "us" => 1e3,
+            "ms" => NS_PER_MS,
+            "s" => 1e9,
+            "m" => 60e9,
+            _ => return Err(format!("{text:?} is no time: want a number and a unit: us, ms, s or m")),
+        };
+        let number: f64 = number.parse().map_err(|_| format!("{text:?} is no time: {number:?} is no number"))?;
+        let ns = (number * ns_per_unit).round();
+        if (0.0..=LONGEST_NS).contains(&ns) { Ok(Self(ns as u64)) } else { Err(format!("{text:?}: want 0 to 24 h")) }
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            ns if ns < 1_000_000 => write!(f, "{}us", ns as f64 / 1e3),
+            ns if ns < 1_000_000_000 => write!(f, "{}ms", ns as f64 / NS_PER_MS),
+            ns => write!(f, "{}s", ns as f64 / 1e9),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'_, str>>::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+const NS_PER_MS: f64 = 1e6;
+const LONGEST_NS: f64 = 86_400e9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_has_a_number_and_a_unit() {
+        for (text, ns) in
+            [("10.7ms", 10_700_000), ("250us", 250_000), ("15s", 15_000_000_000), ("1.5m", 90_000_000_000), ("0s", 0)]
+        {
+            assert_eq!(text.parse(), Ok(Span::from_ns(ns)), "{text}");
+        }
+        for text in ["", "10", "ms", "-1s", "10 ms", "1h", "NaNs", "infs", "25h", "1441m"] {
+            assert!(text.parse::<Span>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for ns in [0, 1, 200_000, 10_700_000, 999_999_999, 2_000_000_000, 15_123_456_789] {
+            assert_eq!(Span::from_ns(ns).to_string().parse(), Ok(Span::from_ns(ns)));
+        }
+    }
+}

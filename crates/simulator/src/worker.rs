@@ -1,0 +1,116 @@
+//! A simulated worker: its queue, its threads, and what it knows of its own load.
+
+use std::collections::VecDeque;
+
+use tenbin_balancer::{LoadReport, Nanos};
+
+use crate::{
+    plan::WorkerPlan,
+    scenario::{EAGER_GAP, Reports},
+    span::Span,
+};
+
+/// A worker as it is now.
+#[derive(Debug)]
+pub(crate) struct Worker<'a> {
+    pub(crate) plan: &'a WorkerPlan<'a>,
+    /// What has arrived and not been taken.
+    pub(crate) queue: VecDeque<Sent>,
+    /// Threads at work.
+    pub(crate) busy: u32,
+    /// It is gone, and what it had with it.
+    pub(crate) is_dead: bool,
+    /// Pings sent.
+    pub(crate) pings: u32,
+    /// An early ping is on the calendar.
+    pub(crate) has_eager_ping: bool,
+    reporter: Reporter,
+}
+
+/// A message on its way through a worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    /// Its number in the order of arrival at the broker.
+    pub(crate) message: u32,
+    /// When the broker sent it.
+    pub(crate) at: Nanos,
+}
+
+impl<'a> Worker<'a> {
+    pub(crate) fn new(plan: &'a WorkerPlan<'a>) -> Self {
+        Self {
+            plan,
+            queue: VecDeque::new(),
+            busy: 0,
+            is_dead: false,
+            pings: 0,
+            has_eager_ping: false,
+            reporter: Reporter::default(),
+        }
+    }
+
+    pub(crate) fn has_free_thread(&self) -> bool {
+        self.busy < self.plan.kind.threads.get()
+    }
+
+    /// A message is done that took so long.
+    pub(crate) fn finished(&mut self, service_ns: u64) {
+        self.reporter.messages += 1;
+        self.reporter.total_ns += service_ns;
+    }
+
+    /// What it writes into a ping at `now`; `None`: the ping is plain.
+    pub(crate) fn ping(&mut self, now: Nanos) -> Option<LoadReport> {
+        self.pings += 1;
+        self.has_eager_ping = false;
+        let report = self.reporter.take(self.queue.len() as u64, now);
+        match self.plan.kind.reports {
+            Reports::Honest => Some(report),
+            Reports::Never => None,
+            Reports::Lie { queue, processing } => {
+                Some(LoadReport { messages_in_queue: queue, processing_time: processing.duration(), draining: false })
+            }
+        }
+    }
+
+    /// When an eager worker pings next for what has changed since its last ping; `None`: not before its time.
+    pub(crate) fn eager_ping_at(&self, now: Nanos) -> Option<Nanos> {
+        let is_due = self.plan.kind.reports == Reports::Honest && self.reporter.has_news(self.queue.len() as u64);
+        is_due.then(|| now.max(Nanos(self.reporter.pinged_at.0 + EAGER_GAP.ns())))
+    }
+}
+
+/// What the client library counts between two pings (`LoadReporter` of `tenbin-client`).
+#[derive(Debug, Default)]
+struct Reporter {
+    messages: u64,
+    total_ns: u64,
+    pinged_at: Nanos,
+    /// Queue and mean of the last ping; the mean of an earlier one if nothing was finished then.
+    reported_queue: u64,
+    reported_mean_ns: Option<u64>,
+}
+
+impl Reporter {
+    fn take(&mut self, queue: u64, now: Nanos) -> LoadReport {
+        let mean_ns = self.total_ns.checked_div(self.messages);
+        self.reported_mean_ns = mean_ns.or(self.reported_mean_ns);
+        (self.messages, self.total_ns) = (0, 0);
+        (self.reported_queue, self.pinged_at) = (queue, now);
+        LoadReport {
+            messages_in_queue: queue,
+            processing_time: Span::from_ns(mean_ns.unwrap_or(0)).duration(),
+            draining: false,
+        }
+    }
+
+    /// The rules of early pings: first finished message, mean × 1.5 or ÷ 1.5, queue at twice the reported one + 4.
+    fn has_news(&self, queue: u64) -> bool {
+        let mean_has_moved = match (self.total_ns.checked_div(self.messages), self.reported_mean_ns) {
+            (Some(_), None) => true,
+            (Some(mean), Some(reported)) => 2 * mean >= 3 * reported || 3 * mean <= 2 * reported,
+            (None, _) => false,
+        };
+        mean_has_moved || queue >= 2 * self.reported_queue + 4
+    }
+}
