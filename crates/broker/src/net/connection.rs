@@ -211,6 +211,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         }
         ready.control = self.send_waiting(context, quota, room, &mut ready);
         while ready.control == Some(Control::RightsChanged) && self.take_rights_over().is_ok() {
+            ready.sent = true; // PUBRELs of what was given up
             ready.control = self.send_waiting(context, quota, room, &mut ready);
         }
         if let Poll::Ready(answer) = self.reauthentication.poll(context) {
@@ -397,8 +398,14 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         self.connection.write(&Packet::Disconnect(disconnect), Instant::now(), &mut self.transport.out);
     }
 
-    /// Whether the client is still who it was after a change of rights.
+    /// Whether the client is still who it was after a change of rights. What waits to be sent again is judged anew.
     fn take_rights_over(&mut self) -> Result<(), End> {
+        let rights = &self.lease.client.rights;
+        let is_forbidden = |delivery: &Delivery| enforcement::is_forbidden(rights, delivery);
+        let given_up = self.connection.give_up_resends(is_forbidden, Instant::now(), &mut self.transport.out);
+        if given_up > 0 {
+            tracing::info!(client = ?self.lease.client.id, given_up, "messages under way are no longer authorized");
+        }
         match enforcement::catch_up(self.shared, &mut self.lease) {
             Standing::Current => Ok(()),
             Standing::Stale | Standing::Revoked => Err(End::Revoked),
