@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 
 use tenbin_broker::auth::{
     Action, Answer, AuthFuture, AuthRequest, Authenticator, Authorizer, Decision, Exchange, Identity, Principal,
@@ -12,7 +13,7 @@ use tenbin_codec::{Auth, AuthProperties, Connect, ConnectProperties, Packet, Pro
 use tokio::runtime::Runtime;
 
 use crate::guarded::with_password;
-use crate::support::{RawClient, VERSIONS, share, subscription, text};
+use crate::support::{PATIENCE, RawClient, VERSIONS, share, subscription, text};
 
 /// A broker in this process.
 pub(crate) struct Embedded {
@@ -228,6 +229,60 @@ fn an_authenticator_that_does_not_answer_in_time_is_busy() {
     let mut client = ask(&embedded);
     expect_auth(&mut client, ReasonCode::ContinueAuthentication, "who?");
     client.expect_closed();
+}
+
+/// Never answers; tells when it is not asked any more.
+struct Thinker(mpsc::SyncSender<()>);
+
+/// As [`Thinker`], about one client.
+struct Thought(mpsc::SyncSender<()>);
+
+impl Authenticator for Thinker {
+    fn authenticate(&self, request: AuthRequest) -> AuthFuture<'_> {
+        let thought = Thought(self.0.clone());
+        Box::pin(async move {
+            if request.method.is_some() {
+                return Answer::Continue { data: Some("who?".into()), exchange: Box::new(thought) };
+            }
+            let _thought = thought;
+            std::future::pending().await
+        })
+    }
+}
+
+impl Exchange for Thought {
+    fn step(self: Box<Self>, _data: Option<bytes::Bytes>) -> AuthFuture<'static> {
+        Box::pin(async move {
+            let _thought = self;
+            std::future::pending().await
+        })
+    }
+}
+
+impl Drop for Thought {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+/// Bad input: a flood of clients that connect and are gone.
+#[test]
+fn a_client_that_has_closed_gives_its_place_up_at_once() {
+    let config =
+        Config::parse("listen = [\"127.0.0.1:0\"]\n[connections]\nconnect_timeout_ms = 600000").expect("legal");
+    let (thought, forgotten) = mpsc::sync_channel(10);
+    let embedded = Embedded::start(config, |builder| builder.authenticator(Thinker(thought)));
+    for version in VERSIONS {
+        let mut client = RawClient::open(embedded.addresses()[0], version);
+        client.send(&Packet::Connect(Box::new(Connect::new(version, text("c")))));
+        drop(client);
+        forgotten.recv_timeout(PATIENCE).expect("a client that is gone is forgotten");
+    }
+    let mut client = ask(&embedded);
+    expect_auth(&mut client, ReasonCode::ContinueAuthentication, "who?");
+    client.send(&auth(ReasonCode::ContinueAuthentication, "carol"));
+    drop(client);
+    forgotten.recv_timeout(PATIENCE).expect("a client that is gone is forgotten");
 }
 
 /// Keep Alive counts during the exchange.

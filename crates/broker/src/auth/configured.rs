@@ -15,6 +15,7 @@ use super::{
     AclAction, Action, Answer, AuthFuture, AuthRequest, Authenticator, Authorizer, Decision, Exchange, Identity,
     PasswordFile, Principal, Settings, Standing,
 };
+use crate::admission::network;
 
 /// Access as the configuration says: password files, ACL rules, per listener.
 #[derive(Debug)]
@@ -59,7 +60,9 @@ impl Configured {
         // A user who does not exist takes as long as a password that is wrong.
         let (exists, hash) = (known.is_some(), known.unwrap_or_else(|| passwords.decoy()));
         let password = request.password.clone().unwrap_or_default();
-        let Some(fits) = self.hashing.run(move || verify(&password, &hash)).await else {
+        let Some(fits) =
+            self.hashing.run(&request.listener, network(request.peer.ip()), move || verify(&password, &hash)).await
+        else {
             return Answer::Refuse(ReasonCode::ServerBusy);
         };
         match secrets {

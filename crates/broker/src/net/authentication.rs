@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, timeout_at};
 
 use super::transport::Transport;
-use crate::auth::{Answer, AuthRequest, Exchange, Identity};
+use crate::auth::{Answer, AuthFuture, AuthRequest, Exchange, Identity};
 use crate::shared::Shared;
 
 /// Why a CONNECT leads to nothing, and what is said about it.
@@ -41,8 +41,7 @@ pub(super) async fn authenticate<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> Result<Authenticated, Refusal> {
     let method = request.method.clone();
     let keep_alive = (connect.keep_alive > 0).then(|| Duration::from_secs(u64::from(connect.keep_alive)) * 3 / 2);
-    let busy = |_| Refusal::from(ReasonCode::ServerBusy);
-    let mut answer = timeout_at(deadline, shared.access.authenticator().authenticate(request)).await.map_err(busy)?;
+    let mut answer = answered(shared.access.authenticator().authenticate(request), transport, deadline).await?;
     loop {
         match judge(answer, &method, PacketType::ConnAck)? {
             Judged::Accepted(authenticated) => return Ok(authenticated),
@@ -51,9 +50,22 @@ pub(super) async fn authenticate<S: AsyncRead + AsyncWrite + Unpin>(
                 Packet::Auth(Box::new(auth)).encode(connect.version, &mut transport.out); // [MQTT-4.12.0-2]
                 let data = timeout_at(received, next_auth(transport, decoder, &method)).await;
                 let data = data.map_err(|_| Refusal::SILENT)??;
-                answer = timeout_at(deadline, exchange.step(data)).await.map_err(busy)?;
+                answer = answered(exchange.step(data), transport, deadline).await?;
             }
         }
+    }
+}
+
+/// Waits for the authenticator as long as the client does: one that has closed gives its place to others.
+async fn answered<S: AsyncRead + AsyncWrite + Unpin>(
+    answer: AuthFuture<'_>,
+    transport: &mut Transport<S>,
+    deadline: Instant,
+) -> Result<Answer, Refusal> {
+    tokio::select! {
+        biased;
+        answer = timeout_at(deadline, answer) => answer.map_err(|_| ReasonCode::ServerBusy.into()),
+        () = transport.closed_early() => Err(Refusal::SILENT),
     }
 }
 
