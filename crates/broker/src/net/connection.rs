@@ -9,7 +9,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tenbin_balancer::Rng;
-use tenbin_codec::{Decoded, Decoder, Disconnect, DisconnectProperties, Packet, QoS, ReasonCode, Text, Will};
+use tenbin_codec::{
+    Decoded, Decoder, Disconnect, DisconnectProperties, Packet, PacketType, QoS, ReasonCode, Text, Will,
+};
 use tenbin_session::{Connection, Delivery, PendingAck, Sent, SessionExpiry, Violation};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
@@ -58,6 +60,8 @@ pub(super) enum End {
     Refused(Refusal),
     /// Its credentials do not hold any more.
     Revoked,
+    /// It waits for an answer that is larger than its Maximum Packet Size.
+    AnswerTooLarge(PacketType),
 }
 
 pub(super) struct ConnectionTask<'a, S> {
@@ -391,6 +395,12 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         }
     }
 
+    /// Sends what the client waits for. It would wait for ever for one that it does not take `[MQTT-3.1.2-24]`.
+    pub(super) fn answer(&mut self, packet: &Packet, now: Instant) -> Result<(), End> {
+        let is_written = self.connection.write(packet, now, &mut self.transport.out);
+        if is_written { Ok(()) } else { Err(End::AnswerTooLarge(packet.packet_type())) }
+    }
+
     /// Says goodbye and where to go on; only to clients that authenticate again, so at v5.
     fn refer(&mut self, reason: ReasonCode, server: Text) {
         let properties = DisconnectProperties { server_reference: Some(server), ..DisconnectProperties::default() };
@@ -427,6 +437,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             End::Revoked => {
                 tracing::info!(%peer, ?client, "no longer authorized");
                 Some(ReasonCode::NotAuthorized)
+            }
+            End::AnswerTooLarge(packet) => {
+                tracing::info!(%peer, ?client, %packet, "answer is larger than the client takes");
+                Some(ReasonCode::PacketTooLarge)
             }
             End::Disconnect(reason) => {
                 tracing::debug!(%peer, ?client, %reason, "disconnected");

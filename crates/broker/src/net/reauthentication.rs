@@ -103,7 +103,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             }
         };
         self.reauthentication.stage = stage;
-        self.connection.write(&Packet::Auth(Box::new(reply)), now, &mut self.transport.out);
-        Ok(())
+        self.answer(&Packet::Auth(Box::new(reply)), now)
     }
 }
