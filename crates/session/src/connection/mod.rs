@@ -148,19 +148,26 @@ impl Connection {
         written
     }
 
+    /// Whether the peer takes a packet of that size.
+    pub fn takes(&self, packet: &Packet) -> bool {
+        self.limits.peer_maximum_packet_size == u32::MAX || self.encode_aside(packet).is_some()
+    }
+
     fn put(&self, packet: &Packet, out: &mut WriteBuffer) -> bool {
-        let maximum = self.limits.peer_maximum_packet_size;
-        if maximum == u32::MAX {
+        if self.limits.peer_maximum_packet_size == u32::MAX {
             packet.encode(self.version, out);
         } else {
-            let mut aside = WriteBuffer::new();
-            packet.encode(self.version, &mut aside);
-            if aside.len() > maximum as usize {
-                return false;
-            }
+            let Some(aside) = self.encode_aside(packet) else { return false };
             out.put_payload(&aside.to_bytes());
         }
         true
+    }
+
+    /// `None`: larger than the peer's Maximum Packet Size.
+    fn encode_aside(&self, packet: &Packet) -> Option<WriteBuffer> {
+        let mut aside = WriteBuffer::new();
+        packet.encode(self.version, &mut aside);
+        (aside.len() <= self.limits.peer_maximum_packet_size as usize).then_some(aside)
     }
 
     /// Appends DISCONNECT. A server writes nothing at 3.1.1, which has none in this direction. A code that
