@@ -46,6 +46,20 @@ impl Configured {
         self.settings.load().is_open()
     }
 
+    /// Whether one client may do the same through the listeners of both.
+    pub(super) fn is_alike_for(&self, one: &Principal, other: &Principal) -> bool {
+        let settings = self.settings.load();
+        if one.listener == other.listener || settings.is_open() {
+            return true;
+        }
+        let acl_of = |who: &Principal| settings.listeners.get(&who.listener).map(|listener| listener.acl);
+        match (acl_of(one), acl_of(other)) {
+            (Some(true), Some(true)) => settings.acl.is_alike_for(one, other),
+            (Some(false), Some(false)) => true,
+            _ => false,
+        }
+    }
+
     async fn check_password(&self, listener: ListenerSettings, request: AuthRequest) -> Answer {
         let Some(passwords) = listener.passwords else {
             // Nobody's word is checked here, so that it proves nothing.
