@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use tenbin_codec::{Ack, Packet, PacketType, ProtocolVersion, QoS, ReasonCode};
 
 use crate::guarded::{Guarded, as_user, with_password};
-use crate::support::{PATIENCE, VERSIONS, lasting, share, subscription};
+use crate::support::{BrokerProcess, ConfigFile, PATIENCE, VERSIONS, lasting, share, subscription};
 
 /// Everybody may do everything under "a" and "b".
 const BOTH: &str = "[[acl]]\nallow = \"all\"\ntopic = \"a/#\"\n[[acl]]\nallow = \"all\"\ntopic = \"b/#\"\n\
@@ -247,6 +247,10 @@ fn a_failed_reload_keeps_the_old_rules_and_is_logged() {
     }
     fs::remove_file(guarded.config.path()).expect("ours");
     check("no configuration");
+    // Else its password file would stay in force, whatever the new name's is.
+    fs::write(guarded.config.path(), good.replace("\"main\"", "\"front\"")).expect("ours");
+    check("another name");
+    guarded.broker.log().wait_for(&["reload failed", "listener main"], PATIENCE);
     fs::write(guarded.config.path(), good).expect("ours");
     let passwords = fs::read_to_string(guarded.passwords.path()).expect("ours");
     guarded.passwords.write(&format!("{passwords}broken\n"));
@@ -256,4 +260,24 @@ fn a_failed_reload_keeps_the_old_rules_and_is_logged() {
     check("no password file");
     guarded.passwords.write(&passwords);
     guarded.hang_up("reloaded");
+}
+
+#[test]
+fn what_the_command_line_says_holds_after_a_reload_too() {
+    let rule = |effect: &str| {
+        format!(
+            "[[acl]]\nlistener = \"127.0.0.1:0\"\n{effect} = \"all\"\ntopic = \"a\"\n[[acl]]\nallow = \"all\"\ntopic = \"b\"\n"
+        )
+    };
+    // The address in the file is not opened.
+    let file = |effect: &str| format!("listen = [\"127.0.0.1:1\"]\n{}", rule(effect));
+    let config = ConfigFile::new(&file("allow"));
+    let broker = BrokerProcess::start(&["--listen", "127.0.0.1:0", "--config", config.path()]);
+    let mut client = broker.v5("c");
+    assert_ne!(client.publish("a", "x", QoS::AtLeastOnce), ReasonCode::NotAuthorized);
+    fs::write(config.path(), file("deny")).expect("ours");
+    broker.signal("HUP");
+    broker.log().wait_for(&["reloaded"], PATIENCE);
+    assert_eq!(client.publish("a", "x", QoS::AtLeastOnce), ReasonCode::NotAuthorized);
+    assert_ne!(client.publish("b", "x", QoS::AtLeastOnce), ReasonCode::NotAuthorized);
 }

@@ -37,8 +37,7 @@ impl Configured {
     }
 
     /// Everything from now on is as `settings` say.
-    pub(super) fn replace(&self, mut settings: Settings) {
-        settings.keep_listeners_of(&self.settings.load());
+    pub(super) fn replace(&self, settings: Settings) {
         self.settings.store(Arc::new(settings));
     }
 

@@ -19,7 +19,9 @@ use crate::shared::Shared;
 
 /// Goes over to what `config` says of access; on an error all stays as it is.
 pub(crate) fn reload(shared: &Shared, config: &Config) -> Result<(), AccessError> {
-    shared.access.replace(Settings::load(config, shared.is_configured_only)?);
+    let mut settings = Settings::load(config, shared.is_configured_only)?;
+    settings.keep_open(shared.config.all_listeners().map(|listener| listener.name()))?;
+    shared.access.replace(settings);
     changed(shared);
     Ok(())
 }
