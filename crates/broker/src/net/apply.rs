@@ -12,6 +12,7 @@ use tenbin_session::{Event, Publication, SessionExpiry, Violation};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::{ConnectionTask, End};
+use super::words::words;
 use crate::router::{Grant, Router};
 
 impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
@@ -66,8 +67,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
     }
 
     fn subscribe(&mut self, subscribe: Subscribe, now: Instant) -> Result<(), End> {
-        let suback = |reasons| {
-            let properties = AckProperties::default();
+        let suback = |reasons: Vec<ReasonCode>| {
+            let reason_string = reasons.iter().find_map(|&reason| words(reason));
+            let properties = AckProperties { reason_string, ..AckProperties::default() };
             Packet::SubAck(SubAck { packet_id: subscribe.packet_id, properties, reasons })
         };
         self.expect_to_answer(&suback(vec![ReasonCode::Success; subscribe.subscriptions.len()]))?;
@@ -112,7 +114,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         });
         let reasons = reasons.collect();
         self.shared.metrics.subscriptions.add(added);
-        self.answer(&suback(reasons), now)?; // [MQTT-3.8.4-1]
+        self.answer(suback(reasons), now)?; // [MQTT-3.8.4-1]
         let filters = subscribe.subscriptions.iter().map(|subscription| &subscription.filter);
         self.shared.router.connected(filters, now, &mut Rng::new(self.lease.client.number));
         Ok(())
@@ -137,7 +139,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         });
         let reasons = reasons.collect();
         self.shared.metrics.subscriptions.subtract(removed);
-        self.answer(&unsuback(reasons), now) // [MQTT-3.10.4-4]
+        self.answer(unsuback(reasons), now) // [MQTT-3.10.4-4]
     }
 
     /// Asked before anything is done: who does not take the answer cannot know what has become of its request.

@@ -21,6 +21,7 @@ use super::handshake::{self, Accepted};
 use super::reauthentication::Reauthentication;
 use super::throttle::{Throttle, Throttled};
 use super::transport::Transport;
+use super::words::words;
 use crate::auth::{Answer, Standing, enforcement};
 use crate::lifecycle::{self, ConnectionEnd};
 use crate::outbox::{Control, Taken};
@@ -304,7 +305,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
 
     fn acknowledge(&mut self, acks: impl Iterator<Item = (PendingAck, ReasonCode)>, now: Instant) {
         for (ack, reason) in acks {
-            self.connection.acknowledge(ack, reason, now, &mut self.transport.out);
+            let out = &mut self.transport.out;
+            match words(reason) {
+                Some(words) => self.connection.refuse(ack, reason, words, now, out),
+                None => self.connection.acknowledge(ack, reason, now, out),
+            }
         }
     }
 
@@ -396,9 +401,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
     }
 
     /// Sends what the client waits for. It would wait for ever for one that it does not take `[MQTT-3.1.2-24]`.
-    pub(super) fn answer(&mut self, packet: &Packet, now: Instant) -> Result<(), End> {
-        let is_written = self.connection.write(packet, now, &mut self.transport.out);
-        if is_written { Ok(()) } else { Err(End::AnswerTooLarge(packet.packet_type())) }
+    pub(super) fn answer(&mut self, packet: Packet, now: Instant) -> Result<(), End> {
+        let packet_type = packet.packet_type();
+        let is_written = self.connection.write_in_words(packet, now, &mut self.transport.out);
+        if is_written { Ok(()) } else { Err(End::AnswerTooLarge(packet_type)) }
     }
 
     /// Says goodbye and where to go on; only to clients that authenticate again, so at v5.

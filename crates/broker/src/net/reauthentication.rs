@@ -103,6 +103,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             }
         };
         self.reauthentication.stage = stage;
-        self.answer(&Packet::Auth(Box::new(reply)), now)
+        self.answer(Packet::Auth(Box::new(reply)), now)
     }
 }

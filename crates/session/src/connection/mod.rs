@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Instant;
 
 use tenbin_codec::{
-    Ack, Disconnect, DisconnectProperties, Packet, PacketId, PacketType, PingReq, ProtocolVersion, ReasonCode,
-    Subscribe, Subscription, Text, WriteBuffer,
+    Ack, AckProperties, Disconnect, DisconnectProperties, Packet, PacketId, PacketType, PingReq, ProtocolVersion,
+    ReasonCode, Subscribe, Subscription, Text, WriteBuffer,
 };
 
 use crate::aliases::{InboundAliases, OutboundAliases};
@@ -146,6 +146,22 @@ impl Connection {
             self.timers.sent(now);
         }
         written
+    }
+
+    /// As [`Connection::write`] for an acknowledgement with words on it, which are left out where the peer wants none
+    /// `[MQTT-3.1.2-29]` or takes no packet of that size `[MQTT-3.4.2-2]`, `[MQTT-3.5.2-2]`, `[MQTT-3.9.2-1]`,
+    /// `[MQTT-3.11.2-1]`.
+    pub fn write_in_words(&mut self, mut packet: Packet, now: Instant, out: &mut WriteBuffer) -> bool {
+        if self.limits.problem_information && self.write(&packet, now, out) {
+            return true;
+        }
+        match &mut packet {
+            Packet::PubAck(ack) | Packet::PubRec(ack) => ack.properties = None,
+            Packet::SubAck(suback) => suback.properties = AckProperties::default(),
+            Packet::UnsubAck(unsuback) => unsuback.properties = AckProperties::default(),
+            _ => {}
+        }
+        self.write(&packet, now, out)
     }
 
     /// Whether the peer takes a packet of that size.
