@@ -168,6 +168,8 @@ impl Message<'_> {
             template: self.template.clone(),
             qos: QoS::min(publication.qos, terms.qos), // [MQTT-3.8.4-8]
             retain: publication.retain && terms.retain_as_published, // [MQTT-3.3.1-12], [MQTT-3.3.1-13]
+            published_qos: publication.qos,
+            published_retain: publication.retain,
             subscription_identifiers: terms.identifiers.clone(),
             expires_at: publication.expires_at,
             share,

@@ -277,12 +277,9 @@ impl Retained {
     /// The message as a SUBSCRIBE brings it: RETAIN set, with the identifier of the subscription.
     pub(crate) fn delivery(&self, grant: Grant) -> Delivery {
         Delivery {
-            template: self.template.clone(),
-            qos: self.qos.min(grant.options.qos),
-            retain: true,
             subscription_identifiers: grant.identifier.map(|identifier| [identifier].into()),
             expires_at: self.expires_at,
-            share: None,
+            ..Delivery::new(self.template.clone(), self.qos.min(grant.options.qos), true)
         }
     }
 
