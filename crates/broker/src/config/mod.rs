@@ -106,6 +106,7 @@ pub struct Sessions {
     topic_aliases_sent: Ranged<0, 65_535>,
     /// Subscriptions of one client.
     pub subscriptions_maximum: usize,
+    subscription_bytes_maximum: Ranged<1024, 1_099_511_627_776>,
     topic_bytes_maximum: Ranged<1, 65_535>,
     topic_levels_maximum: Ranged<1, 1000>,
     will_bytes_maximum: Ranged<0, 268_435_460>,
@@ -236,6 +237,10 @@ impl Config {
         self.sessions.topic_bytes_maximum.get() as usize
     }
 
+    pub(crate) fn subscription_bytes_maximum(&self) -> usize {
+        self.sessions.subscription_bytes_maximum.get() as usize
+    }
+
     pub(crate) fn will_bytes_maximum(&self) -> usize {
         self.sessions.will_bytes_maximum.get() as usize
     }
@@ -327,6 +332,7 @@ impl Default for Sessions {
             topic_alias_maximum: Ranged(10),
             topic_aliases_sent: Ranged(32),
             subscriptions_maximum: 10_000,
+            subscription_bytes_maximum: Ranged(64 << 20),
             topic_bytes_maximum: Ranged(65_535),
             topic_levels_maximum: Ranged(128),
             will_bytes_maximum: Ranged(131_072),
