@@ -7,7 +7,7 @@
 //!        └─ flush: one push per receiver and batch ──► Outbox
 //! ```
 
-mod children;
+mod by_name;
 mod fanout;
 mod index;
 mod matches;

@@ -2,7 +2,7 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tenbin_balancer::{Availability, Group, Member, MemberId, Members, Nanos, Policy, Rng};
-use tenbin_codec::{QoS, ShareName};
+use tenbin_codec::QoS;
 use tenbin_session::Delivery;
 
 use super::Receiver;
@@ -17,7 +17,6 @@ use crate::outbox::{Budget, Outbox, OutboxLimits, Queue, Reader};
 /// and the first member that comes back gets them: no member's queue holds what another could do meanwhile.
 #[derive(Debug)]
 pub(crate) struct SharedGroup {
-    pub(super) share_name: ShareName,
     pub(super) members: Group<GroupMember>,
     /// What [`Delivery::share`] says of this group's messages.
     number: NonZeroU64,
@@ -51,8 +50,8 @@ pub(super) enum Choice<'a> {
 }
 
 impl SharedGroup {
-    pub(super) fn new(share_name: ShareName, policy: Policy, number: NonZeroU64, queues: Arc<GroupQueues>) -> Self {
-        Self { share_name, members: Group::new(policy), number, waiting: Mutex::default(), queues }
+    pub(super) fn new(policy: Policy, number: NonZeroU64, queues: Arc<GroupQueues>) -> Self {
+        Self { members: Group::new(policy), number, waiting: Mutex::default(), queues }
     }
 
     pub(super) fn number(&self) -> NonZeroU64 {
@@ -196,8 +195,7 @@ mod tests {
             let limits = OutboxLimits { messages: 100, bytes: 1 << 20, when_full: WhenFull::DropOldest };
             let (budget, metrics) = (Arc::new(Budget::new(1 << 20)), Arc::<Metrics>::default());
             let queues = Arc::new(GroupQueues { limits, budget, metrics });
-            let name = tenbin_codec::TopicFilter::try_from("$share/g/t").unwrap().shared().unwrap().share_name;
-            let group = SharedGroup::new(name, Policy::RoundRobin, NonZeroU64::MIN, queues);
+            let group = SharedGroup::new(Policy::RoundRobin, NonZeroU64::MIN, queues);
             Self { group, now: Clock::new().moment(Instant::now()) }
         }
 
