@@ -134,6 +134,22 @@ fn figures_follow_what_happens() {
 }
 
 #[test]
+fn what_waits_with_a_share_group_is_counted() {
+    let broker = broker();
+    let member = |broker: &BrokerProcess| broker.connect(lasting(ProtocolVersion::V5, "member"));
+    let mut first = member(&broker);
+    first.subscribe("$share/group/queued", QoS::AtLeastOnce);
+    first.disconnect();
+    let mut client = broker.v5("client");
+    for _ in 0..3 {
+        client.publish("queued", "x", QoS::AtLeastOnce);
+    }
+    wait_for(&broker, &[("queued messages/count", 3), ("store/messages/count", 3), ("messages/stored", 3)]);
+    assert_eq!(member(&broker).drain().len(), 3);
+    wait_for(&broker, &[("queued messages/count", 0), ("store/messages/count", 0)]);
+}
+
+#[test]
 fn drops_are_counted_by_cause() {
     let file = ConfigFile::new("[sys]\ninterval_seconds = 1\n[queue]\nmessages_maximum = 5");
     let broker = BrokerProcess::start(&["--config", file.path()]);

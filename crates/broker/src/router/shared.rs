@@ -1,5 +1,5 @@
 use std::num::NonZeroU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tenbin_balancer::{Availability, Group, Member, MemberId, Members, Nanos, Policy, Rng};
 use tenbin_codec::QoS;
@@ -102,7 +102,7 @@ impl SharedGroup {
             return;
         }
         let GroupQueues { limits, budget, .. } = &*self.queues;
-        let dropped = self.waiting().push(delivery, Reader::Absent, limits, budget, now.at);
+        let dropped = self.change_waiting(|waiting| waiting.push(delivery, Reader::Absent, limits, budget, now.at));
         self.queues.metrics.dropped_queue_full.add(dropped);
         // Whoever connected since the choice may have looked before the message was here.
         self.dispatch_waiting(now, rng);
@@ -112,16 +112,17 @@ impl SharedGroup {
     /// connected or joined, or has room again.
     pub(super) fn dispatch_waiting(&self, now: Moment, rng: &mut Rng) {
         // The lock keeps two dispatchers from mixing up the order; outboxes are the only locks taken under it.
-        let mut waiting = self.waiting();
-        let mut next = Vec::new();
-        loop {
-            waiting.take(1, 1, &mut next, &self.queues.budget);
-            let Some(delivery) = next.pop() else { return };
-            if let Err(delivery) = self.place(delivery, now, rng) {
-                waiting.push_front(delivery.as_published(), &self.queues.budget);
-                return;
+        self.change_waiting(|waiting| {
+            let mut next = Vec::new();
+            loop {
+                waiting.take(1, 1, &mut next, &self.queues.budget);
+                let Some(delivery) = next.pop() else { return };
+                if let Err(delivery) = self.place(delivery, now, rng) {
+                    waiting.push_front(delivery.as_published(), &self.queues.budget);
+                    return;
+                }
             }
-        }
+        });
     }
 
     /// Gives one message, taken back from a member or from the queue, to a connected member. `Err` where there is
@@ -146,14 +147,19 @@ impl SharedGroup {
         Err(delivery)
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Queue> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Changes what waits, and counts it among the messages in all queues.
+    fn change_waiting<R>(&self, change: impl FnOnce(&mut Queue) -> R) -> R {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = waiting.len();
+        let result = change(&mut waiting);
+        self.queues.budget.count_messages(before, waiting.len());
+        result
     }
 }
 
 impl Drop for SharedGroup {
     fn drop(&mut self) {
-        let dropped = self.waiting().clear(&self.queues.budget);
+        let dropped = self.change_waiting(|waiting| waiting.clear(&self.queues.budget));
         self.queues.metrics.dropped_offline.add(dropped);
     }
 }
@@ -223,6 +229,25 @@ mod tests {
         outbox.take_now(100, 10_000, &mut taken);
         let identifier = |delivery: &Delivery| delivery.subscription_identifiers.as_deref().unwrap()[0];
         taken.iter().map(|delivery| (delivery.qos, delivery.retain, identifier(delivery))).collect()
+    }
+
+    #[test]
+    fn what_waits_with_a_group_is_counted_among_what_waits() {
+        let stage = Stage::new();
+        let (now, rng, budget) = (stage.now, &mut Rng::new(1), Arc::clone(&stage.group.queues.budget));
+        let member = stage.member(1, QoS::AtLeastOnce, false);
+        (0..3).for_each(|_| stage.group.wait(stage.published(QoS::AtLeastOnce), now, rng));
+        assert_eq!(budget.messages(), 3);
+        member.attach(u32::MAX);
+        stage.group.dispatch_waiting(now, rng);
+        assert_eq!(budget.messages(), 3, "they wait with the member now");
+        assert_eq!(taken(&member).len(), 3);
+        assert_eq!(budget.messages(), 0);
+        member.detach();
+        stage.group.wait(stage.published(QoS::AtLeastOnce), now, rng);
+        assert_eq!(budget.messages(), 1);
+        drop(stage);
+        assert_eq!((budget.messages(), budget.used()), (0, 0));
     }
 
     #[test]
