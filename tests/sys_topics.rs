@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use support::{BrokerProcess, ConfigFile, RawClient, VERSIONS, at_qos, lasting, message, retained, text, topic};
-use tenbin_codec::{Connect, ProtocolVersion, Publish, QoS, ReasonCode, Will};
+use tenbin_codec::{Connect, MessageProperties, ProtocolVersion, Publish, QoS, ReasonCode, Will};
 
 /// A broker that publishes each second.
 fn broker() -> BrokerProcess {
@@ -131,6 +131,20 @@ fn figures_follow_what_happens() {
     for name in ["bytes/received", "bytes/sent", "messages/received", "messages/sent", "publish/messages/sent"] {
         assert!(values[name].parse::<u64>().expect("a number") > 10, "{name}");
     }
+}
+
+#[test]
+fn retained_messages_go_when_their_time_is_over() {
+    let broker = broker();
+    let mut client = broker.v5("client");
+    client.publish_with(retained("stays", "x"));
+    for number in 0..20 {
+        let publish = retained(&format!("gone/{number}/x"), "x");
+        let properties = MessageProperties { message_expiry_interval: Some(4), ..Default::default() };
+        client.publish_with(Publish { properties: properties.boxed(), ..publish });
+    }
+    wait_for(&broker, &[("retained messages/count", 21)]);
+    wait_for(&broker, &[("retained messages/count", 1), ("store/messages/count", 1)]);
 }
 
 #[test]
