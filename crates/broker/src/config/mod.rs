@@ -216,8 +216,11 @@ impl Config {
         self.connections.user_properties_maximum.get() as u32
     }
 
-    pub(crate) fn publish_rate(&self) -> Option<Rate> {
-        Rate::per_second(self.connections.publishes_per_second.get())
+    /// That of a client that comes through the listener of this name; `None` = no bound.
+    pub(crate) fn publish_rate(&self, listener: &str) -> Option<Rate> {
+        let listener = self.listeners.iter().find(|configured| *configured.name() == *listener);
+        let own = listener.and_then(|listener| listener.publishes_per_second).map(u64::from);
+        Rate::per_second(own.unwrap_or_else(|| self.connections.publishes_per_second.get()))
     }
 
     pub(crate) fn admission(&self) -> AdmissionLimits {
