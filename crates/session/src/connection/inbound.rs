@@ -10,12 +10,12 @@ impl Connection {
     /// Answers a message that is safe now, or refused: PUBACK at QoS 1, PUBREC at QoS 2. Reason Codes are not
     /// told at 3.1.1.
     pub fn acknowledge(&mut self, ack: PendingAck, reason: ReasonCode, now: Instant, out: &mut WriteBuffer) {
-        let packet_type = self.accept(ack, reason);
+        let packet_type = self.close_pending(ack, reason);
         self.write_ack(packet_type, ack.packet_id, reason, now, out);
     }
 
     /// As [`Connection::acknowledge`], with properties: left out at 3.1.1, and where the peer takes no packet of that
-    /// size `[MQTT-3.4.2-2]`, `[MQTT-3.4.2-3]`.
+    /// size `[MQTT-3.4.2-3]`, `[MQTT-3.5.2-3]`.
     pub fn acknowledge_with(
         &mut self,
         ack: PendingAck,
@@ -24,16 +24,22 @@ impl Connection {
         now: Instant,
         out: &mut WriteBuffer,
     ) {
-        let packet_type = self.accept(ack, reason);
         let with = Ack { packet_id: ack.packet_id, reason, properties: Some(Box::new(properties)) };
-        let packet = if packet_type == PacketType::PubRec { Packet::PubRec(with) } else { Packet::PubAck(with) };
-        if !self.write(&packet, now, out) {
-            self.write_ack(packet_type, ack.packet_id, reason, now, out);
-        }
+        let packet = match self.close_pending(ack, reason) {
+            PacketType::PubRec => Packet::PubRec(with),
+            _ => Packet::PubAck(with),
+        };
+        self.write_in_words(packet, now, out);
     }
 
-    /// What an acknowledgement changes; it is of this type.
-    fn accept(&mut self, ack: PendingAck, reason: ReasonCode) -> PacketType {
+    /// As [`Connection::acknowledge`] for a message that is refused, in words too: see [`Connection::write_in_words`].
+    pub fn refuse(&mut self, ack: PendingAck, reason: ReasonCode, words: Text, now: Instant, out: &mut WriteBuffer) {
+        let properties = AckProperties { reason_string: Some(words), ..AckProperties::default() };
+        self.acknowledge_with(ack, reason, properties, now, out);
+    }
+
+    /// What acknowledges a message, which no longer is pending.
+    fn close_pending(&mut self, ack: PendingAck, reason: ReasonCode) -> PacketType {
         debug_assert!(reason.is_valid_in(PacketType::PubAck), "[MQTT-3.4.2-1], [MQTT-3.5.2-1]");
         match ack.qos {
             QoS::ExactlyOnce => {
