@@ -245,3 +245,6 @@ const SILENT_MESSAGES: u64 = 32;
 const PROBE_EVERY: u64 = 64;
 const PROBE_PATIENCE: u64 = 1024;
 const PROBE_PATIENCE_MAX_NS: u64 = 10_000_000_000;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
