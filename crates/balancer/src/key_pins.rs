@@ -118,7 +118,7 @@ impl Pin {
 }
 
 fn time_units(ns: u64) -> u64 {
-    ns / UNIT_NS & UNTIL_MASK
+    (ns / UNIT_NS) & UNTIL_MASK
 }
 
 /// 4096 slots; few in models, which look at each.

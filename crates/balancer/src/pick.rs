@@ -67,8 +67,7 @@ pub(crate) fn preview(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> O
     match policy {
         Policy::Adaptive => {
             let view = view.at(dispatch.at, seats);
-            let sequence = AtomicU64::new(sequence.load(Relaxed));
-            adaptive::choose(seats, &view, &sequence, dispatch, rng).map(|seen| seen.index)
+            adaptive::choose(seats, &view, sequence, dispatch, rng).map(|seen| seen.index)
         }
         Policy::ThesisScore => score::choose(seats, dispatch.at).map(|choice| choice.index),
         Policy::RoundRobin => round_robin::choose(seats).map(|choice| choice.index),
@@ -94,14 +93,14 @@ pub(crate) fn preview(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> O
 pub(crate) fn settle(table: Table<'_>, index: usize, is_free: bool) {
     let Table { policy, seats, state, sequence, .. } = table;
     match policy {
-        Policy::ThesisScore
+        Policy::Adaptive
+        | Policy::ThesisScore
         | Policy::RoundRobin
         | Policy::LeastInflight
         | Policy::LeastResponseTime
         | Policy::LeastBytes => seats.take_turn(index, sequence.fetch_add(1, Relaxed)),
         Policy::WeightedRoundRobin => state.strides.iter().for_each(|strides| strides.advance(index, is_free)),
-        Policy::Adaptive
-        | Policy::Random
+        Policy::Random
         | Policy::Sticky
         | Policy::HashClientId
         | Policy::HashTopic
@@ -126,11 +125,13 @@ fn pick_adaptive(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &mut R
         let hot = seats.loads()[seen.index].hot();
         let service_ns = adaptive::weigh(hot, view, dispatch.at.0).service;
         if hot.try_book(dispatch, service_ns, seen.finish, view.mean_ns) {
+            seats.set_turn(seen.index, sequence.fetch_add(1, Relaxed));
             return Some(seen.index);
         }
         seen = adaptive::choose(seats, view, sequence, dispatch, rng)?;
     }
     book(seats, seen.index, view, dispatch);
+    seats.set_turn(seen.index, sequence.fetch_add(1, Relaxed));
     Some(seen.index)
 }
 

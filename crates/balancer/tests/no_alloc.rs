@@ -46,7 +46,14 @@ fn allocations_of(work: impl FnOnce()) -> u64 {
 
 fn at(now: Nanos) -> Dispatch {
     let hash = Rng::new(now.0 / 2).next_u64();
-    Dispatch { at: now, bytes: 100, is_acknowledged: now.0 % 3 > 0, publisher: hash, topic: hash, key: Some(hash) }
+    Dispatch {
+        at: now,
+        bytes: 100,
+        is_acknowledged: !now.0.is_multiple_of(3),
+        publisher: hash,
+        topic: hash,
+        key: Some(hash),
+    }
 }
 
 #[test]

@@ -2,8 +2,8 @@ use std::collections::HashSet;
 
 use tenbin_codec::PacketId;
 
-use crate::Delivery;
 use crate::outbound::Outbound;
+use crate::{Delivery, SharedDelivery};
 
 /// Session State (MQTT 5.0 §4.1) of one side, as far as it is about messages under way: what outlives a
 /// Network Connection. Subscriptions and waiting messages are kept by whoever routes.
@@ -33,6 +33,11 @@ impl Session {
         self.outbound.bytes()
     }
 
+    /// Messages that we sent, that are not wholly acknowledged, and whose receiver a share group chose.
+    pub fn shared_in_flight(&self) -> impl Iterator<Item = SharedDelivery> {
+        self.outbound.shared()
+    }
+
     /// Copies the messages under way out of the buffers that they were read into, for a session that is kept long.
     pub fn detach(&mut self) {
         self.outbound.detach();
@@ -48,6 +53,14 @@ impl Session {
     /// messages stay with whom they were sent to `[MQTT-4.8.2-4]`.
     pub fn withdraw(&mut self, wanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
         self.outbound.withdraw(wanted)
+    }
+
+    /// Gives up what is `unwanted` among the messages that would be sent again; how many. Of QoS 2 messages PUBREL is
+    /// still sent, so that a peer that has got one already releases its Packet Identifier. Only for a session without
+    /// a connection; see [`crate::Connection::give_up_resends`].
+    pub fn give_up(&mut self, unwanted: impl Fn(&Delivery) -> bool) -> usize {
+        let sequences = self.outbound.first_sequence()..self.outbound.next_sequence();
+        self.outbound.give_up(sequences, unwanted, |_| {})
     }
 
     /// Whether nothing is under way in either direction.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tenbin_balancer::Policy;
-use tenbin_codec::{QoS, TopicName};
+use tenbin_codec::{QoS, ReportCarrier, ReportCarriers, TopicName};
 use tenbin_session::SessionExpiry;
 use tenbin_session::handshake::Capabilities;
 
@@ -31,6 +31,9 @@ use range::Ranged;
 pub struct Config {
     /// Addresses to listen on that let everybody in.
     pub listen: Vec<SocketAddr>,
+    /// What load reports are taken from at the addresses of `listen`.
+    #[serde(deserialize_with = "report_carriers")]
+    pub load_reports: ReportCarriers,
     /// Listeners with settings of their own, beside `listen`.
     pub listeners: Vec<Listener>,
     /// Who may publish and subscribe to what; the first rule that matches decides.
@@ -106,6 +109,7 @@ pub struct Sessions {
     topic_aliases_sent: Ranged<0, 65_535>,
     /// Subscriptions of one client.
     pub subscriptions_maximum: usize,
+    subscription_bytes_maximum: Ranged<1024, 1_099_511_627_776>,
     topic_bytes_maximum: Ranged<1, 65_535>,
     topic_levels_maximum: Ranged<1, 1000>,
     will_bytes_maximum: Ranged<0, 268_435_460>,
@@ -178,7 +182,10 @@ impl Config {
 
     /// All listeners: those of `listen` first.
     pub(crate) fn all_listeners(&self) -> impl Iterator<Item = Listener> {
-        let anonymous = self.listen.iter().map(|&address| Listener::anonymous(address));
+        let anonymous = self
+            .listen
+            .iter()
+            .map(|&address| Listener { load_reports: self.load_reports, ..Listener::anonymous(address) });
         anonymous.chain(self.listeners.iter().cloned())
     }
 
@@ -215,8 +222,11 @@ impl Config {
         self.connections.user_properties_maximum.get() as u32
     }
 
-    pub(crate) fn publish_rate(&self) -> Option<Rate> {
-        Rate::per_second(self.connections.publishes_per_second.get())
+    /// That of a client that comes through the listener of this name; `None` = no bound.
+    pub(crate) fn publish_rate(&self, listener: &str) -> Option<Rate> {
+        let listener = self.listeners.iter().find(|configured| *configured.name() == *listener);
+        let own = listener.and_then(|listener| listener.publishes_per_second).map(u64::from);
+        Rate::per_second(own.unwrap_or_else(|| self.connections.publishes_per_second.get()))
     }
 
     pub(crate) fn admission(&self) -> AdmissionLimits {
@@ -234,6 +244,10 @@ impl Config {
 
     pub(crate) fn topic_bytes_maximum(&self) -> usize {
         self.sessions.topic_bytes_maximum.get() as usize
+    }
+
+    pub(crate) fn subscription_bytes_maximum(&self) -> usize {
+        self.sessions.subscription_bytes_maximum.get() as usize
     }
 
     pub(crate) fn will_bytes_maximum(&self) -> usize {
@@ -271,6 +285,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 1883))],
+            load_reports: ReportCarriers::ALL,
             listeners: Vec::new(),
             acl: Vec::new(),
             acl_default: AclDefault::default(),
@@ -327,6 +342,7 @@ impl Default for Sessions {
             topic_alias_maximum: Ranged(10),
             topic_aliases_sent: Ranged(32),
             subscriptions_maximum: 10_000,
+            subscription_bytes_maximum: Ranged(64 << 20),
             topic_bytes_maximum: Ranged(65_535),
             topic_levels_maximum: Ranged(128),
             will_bytes_maximum: Ranged(131_072),
@@ -360,6 +376,13 @@ impl Default for Sys {
 fn policy<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Policy, D::Error> {
     let name = String::deserialize(deserializer)?;
     name.parse().map_err(serde::de::Error::custom)
+}
+
+fn report_carriers<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<ReportCarriers, D::Error> {
+    let words = Vec::<String>::deserialize(deserializer)?;
+    let unknown =
+        |word: &str| serde::de::Error::custom(format!("{word:?} is no carrier: pingreq, ack and publish are"));
+    words.iter().map(|word| word.parse::<ReportCarrier>().map_err(|_| unknown(word))).collect()
 }
 
 fn topic_levels<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
@@ -447,6 +470,8 @@ mod tests {
             ("[[acl]]\nallow = \"all\"\ntopic = \"a\"\n[[acl]]\nallow = \"all\"\ntopic = \"a#\"", 6, "a#"),
             ("\n[[acl]]\ntopic = \"a\"", 2, "rule 1"),
             ("acl_default = \"maybe\"", 1, "auto"),
+            ("load_reports = [\"ping\"]", 1, "pingreq"),
+            ("[[listeners]]\naddress = \"127.0.0.1:0\"\nload_reports = [\"acks\"]", 3, "ack and publish"),
         ] {
             let error = Config::parse(text).unwrap_err().to_string();
             assert!(error.contains(&format!("line {line}")), "{text}: {error}");

@@ -3,15 +3,17 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use tenbin_balancer::{LoadReport, Rng};
+use tenbin_balancer::Rng;
 use tenbin_codec::{
-    AckProperties, Disconnect, Packet, PacketType, PingReq, ReasonCode, SubAck, Subscribe, Subscription,
+    AckProperties, Disconnect, Packet, PacketType, ReasonCode, ReportCarrier, SubAck, Subscribe, Subscription,
     SubscriptionOptions, UnsubAck, Unsubscribe,
 };
 use tenbin_session::{Event, Publication, SessionExpiry, Violation};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::{ConnectionTask, End};
+use super::words::words;
+use crate::outbox::Booked;
 use crate::router::{Grant, Router};
 
 impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
@@ -24,12 +26,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
                 self.shared.metrics.publishers_paused.add(u64::from(self.throttle.count(now)));
             }
             Event::Duplicate(ack) => self.acks.push((ack, ReasonCode::Success)),
-            Event::Subscribe(subscribe) => self.subscribe(subscribe, now),
-            Event::Unsubscribe(unsubscribe) => self.unsubscribe(unsubscribe, now),
-            Event::Ping(ping) => self.load_report(&ping, now),
+            Event::Subscribe(subscribe) => self.subscribe(subscribe, now)?,
+            Event::Unsubscribe(unsubscribe) => self.unsubscribe(unsubscribe, now)?,
+            Event::Ping(ping) => self.pinged(&ping, now),
             Event::Disconnect(disconnect) => return Err(self.disconnect(&disconnect)),
             Event::Auth(auth) => self.handle_auth(*auth)?,
-            Event::Delivered { .. } => self.count_dropped_resends(),
+            Event::Delivered { reason, shared, .. } => {
+                if let Some(delivery) = shared {
+                    self.acknowledged(&delivery, reason, now);
+                }
+                self.count_dropped_resends(now);
+            }
             Event::Handled => {}
             // Only a server says these; the decoder and the session let none through.
             Event::SubAck(_) => return Err(End::Violation(Violation::Unexpected(PacketType::SubAck))),
@@ -50,6 +57,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
                 tracing::debug!(client = ?self.lease.client.id, topic = ?publication.topic, "not authorized to publish");
                 ReasonCode::NotAuthorized
             }
+            Ok(()) if publication.topic.as_bytes() == ReportCarrier::TOPIC.as_bytes() => {
+                self.published_report(&publication, now)
+            }
             Ok(()) => self.publisher.publish(&self.shared.router, &publication, now),
             Err(ReasonCode::PayloadFormatInvalid) if publication.ack.is_none() => {
                 return Err(End::Violation(Violation::PayloadFormat)); // QoS 0 has no other answer
@@ -65,7 +75,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         Ok(())
     }
 
-    fn subscribe(&mut self, subscribe: Subscribe, now: Instant) {
+    fn subscribe(&mut self, subscribe: Subscribe, now: Instant) -> Result<(), End> {
+        let suback = |reasons: Vec<ReasonCode>| {
+            let reason_string = reasons.iter().find_map(|&reason| words(reason));
+            let properties = AckProperties { reason_string, ..AckProperties::default() };
+            Packet::SubAck(SubAck { packet_id: subscribe.packet_id, properties, reasons })
+        };
+        self.expect_to_answer(&suback(vec![ReasonCode::Success; subscribe.subscriptions.len()]))?;
         let mut added = 0;
         let capabilities = &self.shared.capabilities;
         let reasons = subscribe.subscriptions.iter().map(|Subscription { filter, options }| {
@@ -73,7 +89,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             let grant = Grant { options, identifier: subscribe.subscription_identifier };
             let rights = &self.lease.client.rights;
             let subscriptions = &mut self.lease.state.subscriptions;
-            let is_new = !subscriptions.contains_key(filter);
+            let is_new = !subscriptions.contains(filter);
             if filter.as_bytes().len() > self.shared.config.topic_bytes_maximum()
                 || filter.levels().count() > self.shared.config.topic_levels_maximum()
             {
@@ -89,11 +105,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             if let Err(reason) = rights.check_subscription(filter) {
                 return reason;
             }
-            if is_new && subscriptions.len() >= self.shared.config.sessions.subscriptions_maximum {
+            let sessions = &self.shared.config.sessions;
+            let bytes_maximum = self.shared.config.subscription_bytes_maximum();
+            if !subscriptions.has_room(filter, sessions.subscriptions_maximum, bytes_maximum) {
                 return ReasonCode::QuotaExceeded;
             }
             self.shared.router.subscribe(filter, &self.lease.client.receiver(), grant, now);
-            subscriptions.insert(filter.detach(), grant);
+            subscriptions.insert(filter, grant);
             added += u64::from(is_new);
             self.lease.state.suspended.remove(filter);
             if Router::brings_retained(filter, options, is_new) {
@@ -107,16 +125,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         });
         let reasons = reasons.collect();
         self.shared.metrics.subscriptions.add(added);
-        let suback = SubAck { packet_id: subscribe.packet_id, properties: AckProperties::default(), reasons };
-        self.connection.write(&Packet::SubAck(suback), now, &mut self.transport.out); // [MQTT-3.8.4-1]
+        self.answer(suback(reasons), now)?; // [MQTT-3.8.4-1]
         let filters = subscribe.subscriptions.iter().map(|subscription| &subscription.filter);
         self.shared.router.connected(filters, now, &mut Rng::new(self.lease.client.number));
+        Ok(())
     }
 
-    fn unsubscribe(&mut self, unsubscribe: Unsubscribe, now: Instant) {
+    fn unsubscribe(&mut self, unsubscribe: Unsubscribe, now: Instant) -> Result<(), End> {
+        let unsuback = |reasons| {
+            let properties = AckProperties::default();
+            Packet::UnsubAck(UnsubAck { packet_id: unsubscribe.packet_id, properties, reasons })
+        };
+        self.expect_to_answer(&unsuback(vec![ReasonCode::Success; unsubscribe.filters.len()]))?;
         let mut removed = 0;
         let reasons = unsubscribe.filters.iter().map(|filter| {
-            if self.lease.state.subscriptions.remove(filter).is_none() {
+            if !self.lease.state.subscriptions.remove(filter) {
                 return ReasonCode::NoSubscriptionExisted;
             }
             self.lease.state.suspended.remove(filter);
@@ -127,28 +150,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         });
         let reasons = reasons.collect();
         self.shared.metrics.subscriptions.subtract(removed);
-        let unsuback = UnsubAck { packet_id: unsubscribe.packet_id, properties: AckProperties::default(), reasons };
-        self.connection.write(&Packet::UnsubAck(unsuback), now, &mut self.transport.out); // [MQTT-3.10.4-4]
+        self.answer(unsuback(reasons), now) // [MQTT-3.10.4-4]
     }
 
-    /// Takes a status report over (thesis §4.1). One that does not parse changes nothing.
-    fn load_report(&mut self, ping: &PingReq, now: Instant) {
-        let Some(body) = ping.body.as_ref().filter(|body| !body.payload.is_empty()) else { return };
-        match LoadReport::from_json(&body.payload) {
-            Ok(report) => {
-                self.lease.client.load.report(&report, self.shared.clock.nanos(now));
-                self.shared.metrics.load_reports.add(1);
-            }
-            Err(error) => {
-                self.shared.metrics.load_reports_rejected.add(1);
-                tracing::debug!(client = ?self.lease.client.id, %error, "load report rejected");
-            }
-        }
+    /// Asked before anything is done: who does not take the answer cannot know what has become of its request.
+    fn expect_to_answer(&self, answer: &Packet) -> Result<(), End> {
+        if self.connection.takes(answer) { Ok(()) } else { Err(End::AnswerTooLarge(answer.packet_type())) }
     }
 
     /// A client that came back with a smaller Maximum Packet Size misses what was under way and no longer fits.
-    pub(super) fn count_dropped_resends(&mut self) {
-        while let Some(packet_id) = self.connection.poll_dropped() {
+    pub(super) fn count_dropped_resends(&mut self, now: Instant) {
+        while let Some((packet_id, shared)) = self.connection.poll_dropped() {
+            let booked = shared.as_ref().map_or(Booked::NOTHING, Booked::of_sent);
+            booked.take_back(&self.lease.client.load, self.shared.clock.nanos(now));
             self.shared.metrics.dropped_too_large.add(1);
             tracing::info!(client = ?self.lease.client.id, %packet_id, "message is too large to be sent again");
         }

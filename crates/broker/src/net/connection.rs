@@ -1,6 +1,5 @@
 //! The task that owns one Network Connection: reads, decodes, applies, and writes what waits for its client.
 
-use std::cell::RefCell;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -8,23 +7,28 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tenbin_balancer::Rng;
-use tenbin_codec::{Decoded, Decoder, Disconnect, DisconnectProperties, Packet, QoS, ReasonCode, Text, Will};
-use tenbin_session::{Connection, Delivery, PendingAck, Sent, SessionExpiry, Violation};
+use tenbin_codec::{
+    Decoded, Decoder, Disconnect, DisconnectProperties, Packet, PacketType, QoS, ReasonCode, ReportCarriers, Text, Will,
+};
+use tenbin_session::{Connection, Delivery, PendingAck, SessionExpiry, Violation};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
 
 use super::authentication::Refusal;
 use super::handshake::{self, Accepted};
 use super::reauthentication::Reauthentication;
+use super::sending::OUT_FULL;
 use super::throttle::{Throttle, Throttled};
 use super::transport::Transport;
+use super::unwritten::Unwritten;
+use super::words::words;
 use crate::auth::{Answer, Standing, enforcement};
 use crate::lifecycle::{self, ConnectionEnd};
-use crate::outbox::{Control, Taken};
+use crate::outbox::Control;
 use crate::registry::Lease;
-use crate::router::{Paged, Publisher};
+use crate::router::Publisher;
 use crate::shared::Shared;
+use crate::token_bucket::Rate;
 
 /// Serves one connection from its first byte to its last.
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
@@ -34,11 +38,12 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     listener: Arc<str>,
 ) {
     let mut transport = Transport::new(stream);
+    let publish_rate = shared.config.publish_rate(&listener);
     let Some(accepted) = handshake::accept(shared, &mut transport, peer, listener).await else {
         transport.close().await;
         return;
     };
-    let mut task = ConnectionTask::new(shared, accepted, transport);
+    let mut task = ConnectionTask::new(shared, accepted, transport, publish_rate);
     let end = task.run().await;
     task.finish(end, peer).await;
 }
@@ -58,6 +63,8 @@ pub(super) enum End {
     Refused(Refusal),
     /// Its credentials do not hold any more.
     Revoked,
+    /// It waits for an answer that is larger than its Maximum Packet Size.
+    AnswerTooLarge(PacketType),
 }
 
 pub(super) struct ConnectionTask<'a, S> {
@@ -72,9 +79,16 @@ pub(super) struct ConnectionTask<'a, S> {
     pub(super) transport: Transport<S>,
     pub(super) throttle: Throttle,
     pub(super) reauthentication: Reauthentication,
+    /// What the client was told that its load reports are taken from.
+    pub(super) report_carriers: ReportCarriers,
+    /// QoS 0 messages of share groups that the socket has not taken yet.
+    pub(super) unwritten: Unwritten,
+    pub(super) established_at: Instant,
+    /// When what waits for the client was last offered to others, since it drains.
+    pub(super) handed_over_at: Option<Instant>,
     decoder: Decoder,
     timer: Option<Pin<Box<Sleep>>>,
-    socket_blocked: bool,
+    pub(super) socket_blocked: bool,
     /// Packets sent that the counters know of.
     counted_sent: u64,
     /// Bytes read since others were last let run.
@@ -83,21 +97,30 @@ pub(super) struct ConnectionTask<'a, S> {
 
 /// What is ready at once; more than one may be, and none may keep the others waiting.
 #[derive(Default)]
-struct Ready {
+pub(super) struct Ready {
     read: Option<std::io::Result<usize>>,
     /// Input that was held back may be decoded.
     resumed: bool,
     control: Option<Control>,
-    sent: bool,
+    pub(super) sent: bool,
     /// More retained messages are to be looked for.
-    more_retained: bool,
+    pub(super) more_retained: bool,
     answer: Option<Answer>,
     timer: bool,
 }
 
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
-    fn new(shared: &'a Shared, accepted: Accepted, transport: Transport<S>) -> Self {
-        let Accepted { lease, connection, decoder, will, session_expiry, reauthentication } = accepted;
+    fn new(shared: &'a Shared, accepted: Accepted, transport: Transport<S>, publish_rate: Option<Rate>) -> Self {
+        let Accepted {
+            lease,
+            connection,
+            decoder,
+            will,
+            session_expiry,
+            reauthentication,
+            report_carriers,
+            established_at,
+        } = accepted;
         Self {
             shared,
             publisher: Publisher::of(&lease.client.receiver()),
@@ -106,10 +129,14 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             session_expiry,
             transport,
             reauthentication,
+            report_carriers,
+            unwritten: Unwritten::default(),
+            handed_over_at: None,
+            established_at,
             decoder,
             timer: connection.poll_timeout().map(|at| Box::pin(tokio::time::sleep_until(at.into()))),
             socket_blocked: false,
-            throttle: Throttle::new(shared.config.publish_rate(), Instant::now()),
+            throttle: Throttle::new(publish_rate, Instant::now()),
             counted_sent: 0,
             read_in_turn: 0,
             lease,
@@ -124,8 +151,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         if let Err(end) = self.take_rights_over() {
             return end;
         }
-        self.count_dropped_resends();
-        if let Err(end) = self.handle_input(Instant::now()) {
+        let now = Instant::now();
+        self.count_dropped_resends(now);
+        if let Err(end) = self.handle_input(now) {
             return end; // what came right behind CONNECT
         }
         loop {
@@ -187,7 +215,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
 
     /// Writes what waits, then gathers what else can be done.
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<Ready>> {
-        if let Poll::Ready(Err(error)) = self.transport.poll_write(context) {
+        let written = self.transport.poll_write(context);
+        self.tell_written(written.is_pending());
+        if let Poll::Ready(Err(error)) = written {
             return Poll::Ready(Err(error));
         }
         let mut ready = Ready::default();
@@ -211,6 +241,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         }
         ready.control = self.send_waiting(context, quota, room, &mut ready);
         while ready.control == Some(Control::RightsChanged) && self.take_rights_over().is_ok() {
+            ready.sent = true; // PUBRELs of what was given up
             ready.control = self.send_waiting(context, quota, room, &mut ready);
         }
         if let Poll::Ready(answer) = self.reauthentication.poll(context) {
@@ -227,53 +258,6 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         self.transport.idle();
         self.acks.shrink_to(KEPT_ACKS);
         Poll::Pending
-    }
-
-    /// Takes what waits for the client, in its queue and as retained messages, and sends it, unless something else was
-    /// asked of us.
-    fn send_waiting(
-        &mut self,
-        context: &mut Context<'_>,
-        quota: usize,
-        room: usize,
-        ready: &mut Ready,
-    ) -> Option<Control> {
-        DELIVERIES.with_borrow_mut(|deliveries| {
-            let outbox = &self.lease.client.outbox;
-            if let Poll::Ready(Taken::Control(control)) = outbox.poll_take(context, quota, room.min(TAKE), deliveries) {
-                return Some(control);
-            }
-            if outbox.take_room_again() {
-                let subscriptions = self.lease.state.subscriptions.keys();
-                let rng = &mut Rng::new(self.lease.client.number);
-                self.shared.router.connected(subscriptions, Instant::now(), rng);
-            }
-            ready.more_retained = room > 0 && self.take_retained(quota, room.min(TAKE), deliveries);
-            if !deliveries.is_empty() {
-                self.send(deliveries, Instant::now());
-                ready.sent = true;
-            }
-            None
-        })
-    }
-
-    /// Takes a page of the retained messages that SUBSCRIBEs have asked for. Whether there is more to look for.
-    fn take_retained(&mut self, quota: usize, bytes: usize, into: &mut Vec<Delivery>) -> bool {
-        let pages = &mut self.lease.state.retained_pages;
-        if pages.is_empty() {
-            return false;
-        }
-        let queued = into.len();
-        let taken = into.iter().filter(|delivery| delivery.qos.is_acknowledged()).count();
-        let paged = pages.take(&self.shared.router, quota.saturating_sub(taken), bytes, Instant::now(), into);
-        let rights = &self.lease.client.rights;
-        let mut place = 0..;
-        let found = into.len();
-        into.retain(|delivery| {
-            place.next().is_some_and(|place| place < queued) || rights.may_receive_encoded(delivery.template.topic())
-        });
-        // What may not be received leaves its quota to others.
-        paged == Paged::More || into.len() < found
     }
 
     /// Decodes and applies all whole packets that have come, as one batch. Whether a receiver lags.
@@ -299,25 +283,12 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
 
     fn acknowledge(&mut self, acks: impl Iterator<Item = (PendingAck, ReasonCode)>, now: Instant) {
         for (ack, reason) in acks {
-            self.connection.acknowledge(ack, reason, now, &mut self.transport.out);
+            let out = &mut self.transport.out;
+            match words(reason) {
+                Some(words) => self.connection.refuse(ack, reason, words, now, out),
+                None => self.connection.acknowledge(ack, reason, now, out),
+            }
         }
-    }
-
-    /// QoS 1 and 2 messages that may go to the client now. What is unacknowledged is bounded like what waits: by the
-    /// same number of bytes.
-    fn quota(&self) -> usize {
-        let in_flight_full = self.connection.session().in_flight_bytes() >= self.shared.config.queue_bytes_maximum();
-        if in_flight_full { 0 } else { usize::from(self.connection.send_quota()) }
-    }
-
-    /// Sends what waits in the client's queue, as far as that may go now.
-    fn send_own(&mut self, now: Instant) {
-        let room = OUT_FULL.saturating_sub(self.transport.out.len());
-        let quota = self.quota();
-        DELIVERIES.with_borrow_mut(|deliveries| {
-            self.lease.client.outbox.take_now(quota, room.min(TAKE), deliveries);
-            self.send(deliveries, now);
-        });
     }
 
     fn apply_input(&mut self, now: Instant) -> Result<(), End> {
@@ -334,6 +305,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
                 Ok(Decoded::NeedMore(_)) => break Ok(()),
                 Err(error) => break Err(End::Violation(error.into())),
             };
+            let report = self.report_in(&packet);
             let applied = match self.connection.handle_packet(packet, now, &mut self.transport.out) {
                 Ok(event) => self.apply(event, now, &mut received),
                 Err(violation) => Err(End::Violation(violation)),
@@ -341,30 +313,13 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             if let Err(end) = applied {
                 break Err(end);
             }
+            if let Some(report) = report {
+                self.take_report(report.as_bytes(), now);
+            }
         };
         self.shared.metrics.messages_received.add(received);
         self.shared.metrics.packets_received.add(packets);
         result
-    }
-
-    fn send(&mut self, deliveries: &mut Vec<Delivery>, now: Instant) {
-        let (mut sent, mut expired, mut too_large) = (0, 0, 0);
-        let mut blocked = Vec::new();
-        for delivery in deliveries.drain(..) {
-            match self.connection.send(delivery, now, &mut self.transport.out) {
-                Sent::Written(_) => sent += 1,
-                Sent::Expired => expired += 1,
-                Sent::TooLarge => too_large += 1,
-                Sent::Blocked(delivery) => blocked.push(delivery),
-            }
-        }
-        if !blocked.is_empty() {
-            self.lease.client.outbox.put_back(blocked.into_iter());
-        }
-        let metrics = &self.shared.metrics;
-        metrics.messages_sent.add(sent);
-        metrics.dropped_expired.add(expired);
-        metrics.dropped_too_large.add(too_large);
     }
 
     fn count_traffic(&mut self) {
@@ -383,11 +338,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         }
     }
 
-    fn tell_socket_blocked(&mut self, blocked: bool) {
-        if blocked != self.socket_blocked {
-            self.socket_blocked = blocked;
-            self.lease.client.outbox.set_socket_blocked(blocked);
-        }
+    /// Sends what the client waits for. It would wait for ever for one that it does not take `[MQTT-3.1.2-24]`.
+    pub(super) fn answer(&mut self, packet: Packet, now: Instant) -> Result<(), End> {
+        let packet_type = packet.packet_type();
+        let is_written = self.connection.write_in_words(packet, now, &mut self.transport.out);
+        if is_written { Ok(()) } else { Err(End::AnswerTooLarge(packet_type)) }
     }
 
     /// Says goodbye and where to go on; only to clients that authenticate again, so at v5.
@@ -397,8 +352,14 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         self.connection.write(&Packet::Disconnect(disconnect), Instant::now(), &mut self.transport.out);
     }
 
-    /// Whether the client is still who it was after a change of rights.
+    /// Whether the client is still who it was after a change of rights. What waits to be sent again is judged anew.
     fn take_rights_over(&mut self) -> Result<(), End> {
+        let rights = &self.lease.client.rights;
+        let is_forbidden = |delivery: &Delivery| enforcement::is_forbidden(rights, delivery);
+        let given_up = self.connection.give_up_resends(is_forbidden, Instant::now(), &mut self.transport.out);
+        if given_up > 0 {
+            tracing::info!(client = ?self.lease.client.id, given_up, "messages under way are no longer authorized");
+        }
         match enforcement::catch_up(self.shared, &mut self.lease) {
             Standing::Current => Ok(()),
             Standing::Stale | Standing::Revoked => Err(End::Revoked),
@@ -420,6 +381,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             End::Revoked => {
                 tracing::info!(%peer, ?client, "no longer authorized");
                 Some(ReasonCode::NotAuthorized)
+            }
+            End::AnswerTooLarge(packet) => {
+                tracing::info!(%peer, ?client, %packet, "answer is larger than the client takes");
+                Some(ReasonCode::PacketTooLarge)
             }
             End::Disconnect(reason) => {
                 tracing::debug!(%peer, ?client, %reason, "disconnected");
@@ -447,6 +412,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             (Some(reason), None) => self.connection.disconnect(reason, &mut self.transport.out),
             (None, _) => {}
         }
+        let unwritten = self.unwritten.take_all();
+        unwritten.take_back(&self.lease.client.load, self.shared.clock.nanos(Instant::now()));
         let ended = ConnectionEnd {
             session: self.connection.into_session(),
             will: self.will.filter(|_| !normal),
@@ -460,15 +427,6 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
     }
 }
 
-thread_local! {
-    /// What was taken from a queue and is being written: one a thread, since it is written before anything else.
-    static DELIVERIES: RefCell<Vec<Delivery>> = RefCell::default();
-}
-
-/// Unwritten bytes at which no more messages are taken and the client is not read from.
-const OUT_FULL: usize = 256 * 1024;
-/// Bytes of messages that are taken from the queue at once.
-const TAKE: usize = 128 * 1024;
 /// Bytes that are read before others are let run.
 const TURN_BYTES: usize = 256 * 1024;
 /// Places for acknowledgements that an idle connection keeps.

@@ -5,8 +5,12 @@ mod authentication;
 mod connection;
 mod handshake;
 mod listener;
+mod load_reports;
 mod reauthentication;
+mod sending;
 mod throttle;
 mod transport;
+mod unwritten;
+mod words;
 
 pub(crate) use listener::{bind, run};

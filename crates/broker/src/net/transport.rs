@@ -22,6 +22,8 @@ pub(super) struct Transport<S> {
     /// Bytes since the last [`Transport::take_traffic`].
     read_bytes: u64,
     written_bytes: u64,
+    /// Bytes written in all.
+    written: u64,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
@@ -35,6 +37,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
             buffer_bytes: 0,
             read_bytes: 0,
             written_bytes: 0,
+            written: 0,
         }
     }
 
@@ -49,6 +52,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.written_bytes += written as u64;
+            self.written += written as u64;
         }
         Poll::Ready(Ok(()))
     }
@@ -76,6 +80,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         payload_bytes >= WriteBuffer::SHARE_FROM && payload_bytes < self.buffer_bytes / 4
     }
 
+    /// Bytes of this connection that the socket has taken.
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Bytes of this connection once what is encoded now is written.
+    pub(super) fn end_of_output(&self) -> u64 {
+        self.written + self.out.len() as u64
+    }
+
     /// Bytes read and written since it was asked last.
     pub(super) fn take_traffic(&mut self) -> (u64, u64) {
         (std::mem::take(&mut self.read_bytes), std::mem::take(&mut self.written_bytes))
@@ -92,6 +106,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
     /// Reads until something came.
     pub(super) async fn read(&mut self) -> io::Result<usize> {
         std::future::poll_fn(|context| self.poll_read(context)).await
+    }
+
+    /// Ends when the connection is broken, or when the peer has closed and has sent nothing that is still to be dealt
+    /// with. What comes until then is kept, up to a bound beyond which nothing is read. Nothing is lost if it is
+    /// dropped.
+    pub(super) async fn closed_early(&mut self) {
+        while self.input.len() < EARLY_BYTES {
+            match self.read().await {
+                Ok(0) if !self.input.is_empty() => break,
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
+        }
+        std::future::pending().await
     }
 
     /// Writes everything, for as long as `patience` lasts.
@@ -138,6 +166,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
 const CHUNK_FIRST: usize = 4 * 1024;
 const CHUNK_MAX: usize = 64 * 1024;
 const SMALL_READS: u8 = 32;
+/// What a client may send ahead of an answer before it is not read from.
+const EARLY_BYTES: usize = 64 * 1024;
 /// How long, and for how much, a peer's last words are listened to.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 1 << 20;
