@@ -125,11 +125,11 @@ impl Broker {
     /// Takes over what `config` says of access: who may come in through which listener, with which password files,
     /// and the ACL. What this takes away stops at once: clients whose credentials do not hold any more are
     /// disconnected, sessions of users who are no more end, and subscriptions deliver only what is allowed. A
-    /// share member that may be one again is so as soon as its connection has noticed. The rest
-    /// of `config` is not looked at.
+    /// share member that may be one again is so as soon as its connection has noticed. Listeners are known by
+    /// their names: their addresses, new listeners and the rest of `config` are not looked at.
     ///
     /// # Errors
-    /// Something in it cannot be used; then all stays as it is.
+    /// Something in it cannot be used, or it does not name a listener that is open; then all stays as it is.
     pub fn reload(&self, config: &Config) -> Result<(), AccessError> {
         enforcement::reload(&self.shared, config)
     }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 pub struct Listener {
     /// Where it listens.
     pub address: SocketAddr,
-    /// What it is called in ACL rules, in the log and after a reload; `None` = its address.
+    /// What it is called in ACL rules and in the log, and known by at a reload; `None` = its address.
     pub name: Option<String>,
     /// Whether clients come in without User Name and Password.
     #[serde(default)]
