@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::Config;
 use crate::auth::{Access, AccessError, Authenticator, Authorizer, Settings, enforcement};
-use crate::expiry::ExpiryQueue;
+use crate::expiry::{self, ExpiryQueue};
 use crate::metrics::MetricsSnapshot;
 use crate::net;
 use crate::outbox::Control;
@@ -21,7 +21,7 @@ use crate::sys_topics;
 pub struct Broker {
     shared: Arc<Shared>,
     addresses: Vec<SocketAddr>,
-    /// Listeners and the expiry queue; ended with the broker.
+    /// Listeners and what is due later; ended with the broker.
     tasks: JoinSet<()>,
 }
 
@@ -81,6 +81,7 @@ impl BrokerBuilder {
         let shared = Arc::new(Shared::new(self.config, access, is_configured_only));
         let mut tasks = JoinSet::new();
         tasks.spawn(ExpiryQueue::run(Arc::clone(&shared)));
+        tasks.spawn(expiry::sweep_retained(Arc::clone(&shared)));
         if let Some(interval) = shared.config.sys_interval() {
             tasks.spawn(sys_topics::run(Arc::clone(&shared), interval));
         }

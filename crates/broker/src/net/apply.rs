@@ -80,7 +80,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             let grant = Grant { options, identifier: subscribe.subscription_identifier };
             let rights = &self.lease.client.rights;
             let subscriptions = &mut self.lease.state.subscriptions;
-            let is_new = !subscriptions.contains_key(filter);
+            let is_new = !subscriptions.contains(filter);
             if filter.as_bytes().len() > self.shared.config.topic_bytes_maximum()
                 || filter.levels().count() > self.shared.config.topic_levels_maximum()
             {
@@ -96,11 +96,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             if let Err(reason) = rights.check_subscription(filter) {
                 return reason;
             }
-            if is_new && subscriptions.len() >= self.shared.config.sessions.subscriptions_maximum {
+            let sessions = &self.shared.config.sessions;
+            let bytes_maximum = self.shared.config.subscription_bytes_maximum();
+            if !subscriptions.has_room(filter, sessions.subscriptions_maximum, bytes_maximum) {
                 return ReasonCode::QuotaExceeded;
             }
             self.shared.router.subscribe(filter, &self.lease.client.receiver(), grant, now);
-            subscriptions.insert(filter.detach(), grant);
+            subscriptions.insert(filter, grant);
             added += u64::from(is_new);
             self.lease.state.suspended.remove(filter);
             if Router::brings_retained(filter, options, is_new) {
@@ -128,7 +130,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         self.expect_to_answer(&unsuback(vec![ReasonCode::Success; unsubscribe.filters.len()]))?;
         let mut removed = 0;
         let reasons = unsubscribe.filters.iter().map(|filter| {
-            if self.lease.state.subscriptions.remove(filter).is_none() {
+            if !self.lease.state.subscriptions.remove(filter) {
                 return ReasonCode::NoSubscriptionExisted;
             }
             self.lease.state.suspended.remove(filter);

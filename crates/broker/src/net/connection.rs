@@ -28,6 +28,7 @@ use crate::outbox::{Control, Taken};
 use crate::registry::Lease;
 use crate::router::{Paged, Publisher};
 use crate::shared::Shared;
+use crate::token_bucket::Rate;
 
 /// Serves one connection from its first byte to its last.
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
@@ -37,11 +38,12 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     listener: Arc<str>,
 ) {
     let mut transport = Transport::new(stream);
+    let publish_rate = shared.config.publish_rate(&listener);
     let Some(accepted) = handshake::accept(shared, &mut transport, peer, listener).await else {
         transport.close().await;
         return;
     };
-    let mut task = ConnectionTask::new(shared, accepted, transport);
+    let mut task = ConnectionTask::new(shared, accepted, transport, publish_rate);
     let end = task.run().await;
     task.finish(end, peer).await;
 }
@@ -101,7 +103,7 @@ struct Ready {
 }
 
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
-    fn new(shared: &'a Shared, accepted: Accepted, transport: Transport<S>) -> Self {
+    fn new(shared: &'a Shared, accepted: Accepted, transport: Transport<S>, publish_rate: Option<Rate>) -> Self {
         let Accepted { lease, connection, decoder, will, session_expiry, reauthentication } = accepted;
         Self {
             shared,
@@ -114,7 +116,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             decoder,
             timer: connection.poll_timeout().map(|at| Box::pin(tokio::time::sleep_until(at.into()))),
             socket_blocked: false,
-            throttle: Throttle::new(shared.config.publish_rate(), Instant::now()),
+            throttle: Throttle::new(publish_rate, Instant::now()),
             counted_sent: 0,
             read_in_turn: 0,
             lease,

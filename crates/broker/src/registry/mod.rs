@@ -1,6 +1,7 @@
 //! All sessions by Client Identifier, and who owns each.
 
 mod client;
+mod subscriptions;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
