@@ -155,7 +155,7 @@ fn publish_will(shared: &Shared, client: &Client, will: Will, now: Instant) {
         properties: will.properties,
         ..Publication::new(will.topic, will.payload)
     };
-    let mut publisher = Publisher::new(client.number);
+    let mut publisher = Publisher::new(&shared.router, client.number, &client.id);
     let reason = publisher.publish(&shared.router, &publication, now);
     publisher.flush(&shared.router, now);
     tracing::debug!(topic = ?publication.topic, %reason, "will published");

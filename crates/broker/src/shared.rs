@@ -1,3 +1,4 @@
+use std::hash::RandomState;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime};
@@ -52,13 +53,17 @@ impl Shared {
         let clock = Clock::new();
         let metrics = Arc::<Metrics>::default();
         let budget = Arc::new(Budget::new(config.queue_total_bytes_maximum()));
-        let groups =
-            GroupQueues { limits: queue_limits(&config), budget: Arc::clone(&budget), metrics: Arc::clone(&metrics) };
+        let groups = GroupQueues {
+            hasher: RandomState::new(),
+            limits: queue_limits(&config),
+            budget: Arc::clone(&budget),
+            metrics: Arc::clone(&metrics),
+        };
         let retained =
             RetainedLimits { messages: config.retained.messages_maximum, bytes: config.retained.bytes_maximum };
         Self {
             capabilities: config.capabilities(),
-            router: Router::new(config.policy, retained, groups, clock),
+            router: Router::new(config.share_rules(), retained, groups, clock),
             registry: ClientRegistry::default(),
             clock,
             expiry: ExpiryQueue::default(),

@@ -25,6 +25,9 @@ pub struct Delivery {
     /// The share group that chose this receiver, by a number of the application's: until it is sent the message
     /// may be given to another member; `None` = meant for this receiver alone.
     pub share: Option<NonZeroU64>,
+    /// By what the group chose, for when it chooses again: a hash of the application's; `None` = by nothing of the
+    /// message's.
+    pub share_key: Option<NonZeroU64>,
 }
 
 impl Delivery {
@@ -39,6 +42,7 @@ impl Delivery {
             subscription_identifiers: None,
             expires_at: None,
             share: None,
+            share_key: None,
         }
     }
 
@@ -88,6 +92,6 @@ mod tests {
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn a_delivery_stays_within_two_cache_lines() {
-        assert_eq!(size_of::<Delivery>(), 120);
+        assert_eq!(size_of::<Delivery>(), 128);
     }
 }

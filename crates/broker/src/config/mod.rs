@@ -19,9 +19,12 @@ use tenbin_session::handshake::Capabilities;
 pub use access::{AclDefault, Listener};
 pub use error::ConfigError;
 
+pub use crate::router::{NamePattern, OrderingKey, ShareRule, UnknownKey};
+
 use crate::admission::AdmissionLimits;
 use crate::auth::AclRule;
 use crate::outbox::WhenFull;
+use crate::router::ShareRules;
 use crate::token_bucket::Rate;
 use range::Ranged;
 
@@ -38,9 +41,11 @@ pub struct Config {
     pub acl: Vec<AclRule>,
     /// Where no rule matches.
     pub acl_default: AclDefault,
-    /// Policy of all share groups.
+    /// Policy of the share groups that no rule of `share` is about.
     #[serde(deserialize_with = "policy")]
     pub policy: Policy,
+    /// What share groups choose by; the first rule that is about a group counts.
+    pub share: Vec<ShareRule>,
     /// Network Connections.
     pub connections: Connections,
     /// What of MQTT is served.
@@ -200,6 +205,10 @@ impl Config {
         }
     }
 
+    pub(crate) fn share_rules(&self) -> ShareRules {
+        ShareRules::new(self.policy, self.share.clone())
+    }
+
     pub(crate) fn packet_bytes_maximum(&self) -> u32 {
         self.connections.packet_bytes_maximum.get() as u32
     }
@@ -283,6 +292,7 @@ impl Default for Config {
             acl: Vec::new(),
             acl_default: AclDefault::default(),
             policy: Policy::default(),
+            share: Vec::new(),
             connections: Connections::default(),
             capabilities: Served::default(),
             sessions: Sessions::default(),
@@ -409,7 +419,7 @@ mod tests {
         };
         let text = Config::DEFAULT_TOML.lines().filter_map(example).collect::<Vec<_>>().join("\n");
         let config = Config::parse(&text).unwrap();
-        let shown = format!("{:?} {:?}", config.listeners, config.acl);
+        let shown = format!("{:?} {:?} {:?}", config.listeners, config.acl, config.share);
         let keys = shown.split([' ', '{', ',', '(']).filter_map(|word| word.strip_suffix(':'));
         for key in keys.filter(|&key| key != "effect" && key != "action") {
             assert!(text.lines().any(|line| line.starts_with(key)), "{key} is missing in default.toml");
@@ -448,6 +458,14 @@ mod tests {
             ("[[acl]]\nallow = \"all\"\ntopic = \"a\"\n[[acl]]\nallow = \"all\"\ntopic = \"a#\"", 6, "a#"),
             ("\n[[acl]]\ntopic = \"a\"", 2, "rule 1"),
             ("acl_default = \"maybe\"", 1, "auto"),
+            ("[[share]]\n\npolicy = \"fastest\"", 3, "policy: unknown"),
+            ("[[share]]\nshadow = \"slowest\"", 2, "shadow: unknown"),
+            ("[[share]]\ngroup = \"a\"\nkey = \"topic_level:0\"", 3, "topic_level:N"),
+            ("[[share]]\nfilter = \"a#\"", 2, "filter: \"a#\""),
+            ("[[share]]\nfilter = \"$share/g/a\"", 2, "behind $share/name/"),
+            ("[[share]]\ngroup = \"a/b\"", 2, "group: \"a/b\""),
+            ("[[share]]\npolcy = \"random\"", 2, "polcy"),
+            ("\n[[share]]\nkey = \"topic\"\npolicy = \"random\"", 2, "key: only"),
         ] {
             let error = Config::parse(text).unwrap_err().to_string();
             assert!(error.contains(&format!("line {line}")), "{text}: {error}");

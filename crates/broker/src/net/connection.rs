@@ -107,7 +107,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         let Accepted { lease, connection, decoder, will, session_expiry, reauthentication } = accepted;
         Self {
             shared,
-            publisher: Publisher::of(&lease.client.receiver()),
+            publisher: Publisher::of(&shared.router, &lease.client.receiver(), &lease.client.id),
             acks: Vec::new(),
             will,
             session_expiry,

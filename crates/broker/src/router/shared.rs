@@ -1,12 +1,16 @@
+use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tenbin_balancer::{Availability, Dispatch, Group, Member, MemberId, Members, Nanos, Policy, Rng};
-use tenbin_codec::{PublishTemplate, QoS};
+use arc_swap::ArcSwapOption;
+use tenbin_balancer::{Availability, Dispatch, Group, Member, MemberId, Members, Nanos, Rng};
+use tenbin_codec::{PublishTemplate, QoS, SharedFilter, TopicName};
 use tenbin_session::Delivery;
 
 use super::Receiver;
 use super::matches::Terms;
+use super::ordering_key::{OrderingKey, TopicKey};
+use super::share_rules::GroupRules;
 use crate::clock::Moment;
 use crate::metrics::Metrics;
 use crate::outbox::{Budget, Outbox, OutboxLimits, Queue, Reader};
@@ -17,7 +21,12 @@ use crate::outbox::{Budget, Outbox, OutboxLimits, Queue, Reader};
 /// and the first member that comes back gets them: no member's queue holds what another could do meanwhile.
 #[derive(Debug)]
 pub(crate) struct SharedGroup {
+    /// What names it.
+    name: SharedFilter,
     pub(super) members: Group<GroupMember>,
+    /// By what its messages keep their order; `None` = not at all. Stored with the rules of `members`, loaded when a
+    /// route is made and when a message is given to another member.
+    key: ArcSwapOption<OrderingKey>,
     /// What [`Delivery::share`] says of this group's messages.
     number: NonZeroU64,
     waiting: Mutex<Queue>,
@@ -27,6 +36,8 @@ pub(crate) struct SharedGroup {
 /// What all groups have in common.
 #[derive(Debug)]
 pub(crate) struct GroupQueues {
+    /// Of the keys and names that a group may choose by.
+    pub(crate) hasher: RandomState,
     pub(crate) limits: OutboxLimits,
     pub(crate) budget: Arc<Budget>,
     pub(crate) metrics: Arc<Metrics>,
@@ -50,8 +61,29 @@ pub(super) enum Choice<'a> {
 }
 
 impl SharedGroup {
-    pub(super) fn new(policy: Policy, number: NonZeroU64, queues: Arc<GroupQueues>) -> Self {
-        Self { members: Group::new(policy), number, waiting: Mutex::default(), queues }
+    pub(super) fn new(name: SharedFilter, rules: GroupRules, number: NonZeroU64, queues: Arc<GroupQueues>) -> Self {
+        let key = ArcSwapOption::from_pointee(rules.key);
+        Self { name, members: Group::new(rules.rules), key, number, waiting: Mutex::default(), queues }
+    }
+
+    /// What names it.
+    pub(super) fn name(&self) -> &SharedFilter {
+        &self.name
+    }
+
+    /// Chooses by `rules` from now on; whether that is a change. Routes that were made before go by the old key.
+    pub(super) fn set_rules(&self, GroupRules { rules, key }: GroupRules) -> bool {
+        let is_changed = self.members.rules() != rules || self.key.load().as_deref() != key.as_ref();
+        if is_changed {
+            self.key.store(key.map(Arc::new));
+            self.members.set_rules(rules);
+        }
+        is_changed
+    }
+
+    /// By what messages to `topic` keep their order in this group.
+    pub(super) fn key_of_topic(&self, topic: &TopicName) -> TopicKey {
+        self.key.load().as_ref().map_or(TopicKey::None, |key| key.of_topic(topic, &self.queues.hasher))
     }
 
     pub(super) fn number(&self) -> NonZeroU64 {
@@ -131,7 +163,7 @@ impl SharedGroup {
         // One that has just left or filled up is not chosen again while another is there.
         for _ in 0..=self.members.len() {
             let members = self.members.members();
-            let dispatch = dispatch(&delivery.template, delivery.qos, now.nanos);
+            let dispatch = self.dispatch_again(&delivery, now.nanos);
             let GroupMember { outbox, terms } = match Self::choose(&members, &dispatch, rng) {
                 Choice::Member(member) => member,
                 Choice::NobodyConnected | Choice::NoMember => return Err(delivery),
@@ -144,6 +176,17 @@ impl SharedGroup {
             }
         }
         Err(delivery)
+    }
+
+    /// What the balancer gets to know of a message that it chose a member for before.
+    fn dispatch_again(&self, delivery: &Delivery, at: Nanos) -> Dispatch {
+        let chosen_by = delivery.share_key.map(NonZeroU64::get);
+        Dispatch {
+            publisher: chosen_by.unwrap_or_default(),
+            topic: self.queues.hasher.hash_one(delivery.template.topic()),
+            key: chosen_by.filter(|_| self.members.rules().is_ordered),
+            ..dispatch(&delivery.template, delivery.qos, at)
+        }
     }
 
     /// Changes what waits, and counts it among the messages in all queues.
@@ -189,8 +232,8 @@ mod tests {
     use std::time::Instant;
 
     use bytes::{Bytes, BytesMut};
-    use tenbin_balancer::MemberLoad;
-    use tenbin_codec::TopicName;
+    use tenbin_balancer::{MemberLoad, Policy};
+    use tenbin_codec::TopicFilter;
     use tenbin_session::Publication;
 
     use super::*;
@@ -207,13 +250,15 @@ mod tests {
         fn new() -> Self {
             let limits = OutboxLimits { messages: 100, bytes: 1 << 20, when_full: WhenFull::DropOldest };
             let (budget, metrics) = (Arc::new(Budget::new(1 << 20)), Arc::<Metrics>::default());
-            let queues = Arc::new(GroupQueues { limits, budget, metrics });
-            let group = SharedGroup::new(Policy::RoundRobin, NonZeroU64::MIN, queues);
+            let queues = Arc::new(GroupQueues { hasher: RandomState::new(), limits, budget, metrics });
+            let name = TopicFilter::try_from("$share/g/t").unwrap().shared().unwrap();
+            let rules = GroupRules { rules: Policy::RoundRobin.into(), key: None };
+            let group = SharedGroup::new(name, rules, NonZeroU64::MIN, queues);
             Self { group, now: Clock::new().moment(Instant::now()) }
         }
 
         fn member(&self, number: u64, qos: QoS, retain_as_published: bool) -> Arc<Outbox> {
-            let GroupQueues { limits, budget, metrics } = &*self.group.queues;
+            let GroupQueues { limits, budget, metrics, .. } = &*self.group.queues;
             let load = Arc::new(MemberLoad::new(Nanos(0)));
             let outbox = Arc::new(Outbox::new(*limits, Arc::clone(&load), Arc::clone(budget), Arc::clone(metrics)));
             let rights = Arc::new(Rights::unlimited());
