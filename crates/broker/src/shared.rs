@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::expiry::ExpiryQueue;
 use crate::metrics::Metrics;
 use crate::outbox::{Budget, Outbox, OutboxLimits};
-use crate::registry::{Client, ClientRegistry};
+use crate::registry::{Client, ClientRegistry, RememberedSpeeds};
 use crate::router::{GroupQueues, RetainedLimits, Router};
 
 /// What all tasks of one broker share.
@@ -33,6 +33,7 @@ pub(crate) struct Shared {
     pub(crate) capabilities: Capabilities,
     pub(crate) router: Router,
     pub(crate) registry: ClientRegistry,
+    pub(crate) speeds: RememberedSpeeds,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Clock,
     pub(crate) expiry: ExpiryQueue,
@@ -65,6 +66,7 @@ impl Shared {
             capabilities: config.capabilities(),
             router: Router::new(config.share_rules(), retained, groups, clock),
             registry: ClientRegistry::default(),
+            speeds: RememberedSpeeds::new(config.remembered_speeds()),
             clock,
             expiry: ExpiryQueue::default(),
             admission: Admission::new(config.admission(), Instant::now()),

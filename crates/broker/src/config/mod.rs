@@ -24,6 +24,7 @@ pub use crate::router::{NamePattern, OrderingKey, ShareRule, UnknownKey};
 use crate::admission::AdmissionLimits;
 use crate::auth::AclRule;
 use crate::outbox::WhenFull;
+use crate::registry::SpeedLimits;
 use crate::router::ShareRules;
 use crate::token_bucket::Rate;
 use range::Ranged;
@@ -56,6 +57,8 @@ pub struct Config {
     pub queue: Queue,
     /// Retained messages.
     pub retained: Retained,
+    /// How fast clients worked in share groups that they left.
+    pub remembered_speeds: Speeds,
     /// What the broker tells of itself.
     pub sys: Sys,
 }
@@ -136,6 +139,15 @@ pub struct Retained {
     pub messages_maximum: usize,
     /// Bytes in all.
     pub bytes_maximum: usize,
+}
+
+/// How long, and of how many, the speed of clients that left share groups is remembered.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Speeds {
+    seconds: Ranged<0, 604_800>,
+    /// Clients, one for each of their groups.
+    pub maximum: usize,
 }
 
 /// The topics below `$SYS/`.
@@ -257,6 +269,11 @@ impl Config {
         self.sessions.will_bytes_maximum.get() as usize
     }
 
+    pub(crate) fn remembered_speeds(&self) -> SpeedLimits {
+        let Speeds { seconds, maximum } = self.remembered_speeds;
+        SpeedLimits { time: Duration::from_secs(seconds.get()), maximum }
+    }
+
     /// `None`: nothing is published below `$SYS/`.
     pub(crate) fn sys_interval(&self) -> Option<Duration> {
         let seconds = self.sys.interval_seconds.get();
@@ -298,6 +315,7 @@ impl Default for Config {
             sessions: Sessions::default(),
             queue: Queue::default(),
             retained: Retained::default(),
+            remembered_speeds: Speeds::default(),
             sys: Sys::default(),
         }
     }
@@ -367,6 +385,12 @@ impl Default for Queue {
 impl Default for Retained {
     fn default() -> Self {
         Self { messages_maximum: 1_000_000, bytes_maximum: 1 << 30 }
+    }
+}
+
+impl Default for Speeds {
+    fn default() -> Self {
+        Self { seconds: Ranged(3600), maximum: 100_000 }
     }
 }
 

@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::{ConnectionTask, End};
 use super::words::words;
+use crate::lifecycle;
 use crate::router::{Grant, Router};
 
 impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
@@ -101,6 +102,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             if !subscriptions.has_room(filter, sessions.subscriptions_maximum, bytes_maximum) {
                 return ReasonCode::QuotaExceeded;
             }
+            lifecycle::joins(self.shared, &self.lease.client, filter, now);
             self.shared.router.subscribe(filter, &self.lease.client.receiver(), grant, now);
             subscriptions.insert(filter, grant);
             added += u64::from(is_new);
@@ -133,6 +135,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             if !self.lease.state.subscriptions.remove(filter) {
                 return ReasonCode::NoSubscriptionExisted;
             }
+            lifecycle::leaves(self.shared, &self.lease.client, filter, now);
             self.lease.state.suspended.remove(filter);
             self.shared.router.unsubscribe(filter, self.lease.client.number);
             self.lease.state.retained_pages.cancel(filter);
