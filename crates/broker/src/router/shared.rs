@@ -13,7 +13,7 @@ use super::ordering_key::{OrderingKey, TopicKey};
 use super::share_rules::GroupRules;
 use crate::clock::Moment;
 use crate::metrics::Metrics;
-use crate::outbox::{Budget, Outbox, OutboxLimits, Queue, Reader};
+use crate::outbox::{Booked, Budget, Outbox, OutboxLimits, Queue, Reader};
 
 /// The sessions that share one subscription, named by share name and filter (MQTT 5.0 §4.8.2).
 ///
@@ -133,8 +133,13 @@ impl SharedGroup {
             return;
         }
         let GroupQueues { limits, budget, .. } = &*self.queues;
-        let dropped = self.change_waiting(|waiting| waiting.push(delivery, Reader::Absent, limits, budget, now.at));
-        self.queues.metrics.dropped_queue_full.add(dropped);
+        let (dropped, expired) = self.change_waiting(|waiting| {
+            let dropped = waiting.push(delivery, Reader::Absent, limits, budget, now.at);
+            (dropped, waiting.take_expired())
+        });
+        // What waits here is booked on nobody.
+        self.queues.metrics.dropped_queue_full.add(dropped.messages);
+        self.queues.metrics.dropped_expired.add(expired.messages);
         // Whoever connected since the choice may have looked before the message was here.
         self.dispatch_waiting(now, rng);
     }
@@ -202,13 +207,13 @@ impl SharedGroup {
 impl Drop for SharedGroup {
     fn drop(&mut self) {
         let dropped = self.change_waiting(|waiting| waiting.clear(&self.queues.budget));
-        self.queues.metrics.dropped_offline.add(dropped);
+        self.queues.metrics.dropped_offline.add(dropped.messages);
     }
 }
 
 /// What the balancer gets to know of a message.
 pub(super) fn dispatch(template: &PublishTemplate, qos: QoS, at: Nanos) -> Dispatch {
-    let bytes = u32::try_from(template.len() + PACKET_OVERHEAD).unwrap_or(u32::MAX);
+    let bytes = Booked::packet_bytes(template);
     Dispatch { at, bytes, is_acknowledged: qos.is_acknowledged(), ..Dispatch::default() }
 }
 
@@ -224,8 +229,6 @@ fn readdressed(delivery: Delivery, terms: &Terms) -> Delivery {
 
 /// Every member's, as long as none is configured.
 const WEIGHT: u32 = 1;
-/// What headers, identifiers and expiry add to a message at most, nearly always, in bytes.
-const PACKET_OVERHEAD: usize = 32;
 
 #[cfg(test)]
 mod tests {
@@ -260,7 +263,8 @@ mod tests {
         fn member(&self, number: u64, qos: QoS, retain_as_published: bool) -> Arc<Outbox> {
             let GroupQueues { limits, budget, metrics, .. } = &*self.group.queues;
             let load = Arc::new(MemberLoad::new(Nanos(0)));
-            let outbox = Arc::new(Outbox::new(*limits, Arc::clone(&load), Arc::clone(budget), Arc::clone(metrics)));
+            let (budget, metrics) = (Arc::clone(budget), Arc::clone(metrics));
+            let outbox = Arc::new(Outbox::new(*limits, Arc::clone(&load), budget, metrics, Clock::new()));
             let rights = Arc::new(Rights::unlimited());
             let receiver = Receiver { number, outbox: Arc::clone(&outbox), load, rights };
             let terms = Terms { qos, retain_as_published, identifiers: Some([number as u32].into()) };
