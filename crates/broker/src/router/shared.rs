@@ -17,8 +17,8 @@ use crate::outbox::{Booked, Budget, Outbox, OutboxLimits, Queue, Reader};
 
 /// The sessions that share one subscription, named by share name and filter (MQTT 5.0 §4.8.2).
 ///
-/// A message goes to one connected member. While nobody is connected the messages wait in the group's own queue,
-/// and the first member that comes back gets them: no member's queue holds what another could do meanwhile.
+/// A message goes to one connected member. While nobody is connected, or all who are drain, the messages wait in the
+/// group's own queue, and the first member that comes back gets them: no member's queue holds what another could do meanwhile.
 #[derive(Debug)]
 pub(crate) struct SharedGroup {
     /// What names it.
@@ -54,8 +54,8 @@ pub(super) struct GroupMember {
 /// Who gets a message.
 pub(super) enum Choice<'a> {
     Member(&'a GroupMember),
-    /// There are members, and none is connected.
-    NobodyConnected,
+    /// There are members, and none is connected, or none that does not drain.
+    Nobody,
     /// The group has ended.
     NoMember,
 }
@@ -107,18 +107,22 @@ impl SharedGroup {
 
     /// Chooses a member for a message.
     pub(super) fn choose<'a>(members: &'a Members<'_, GroupMember>, dispatch: &Dispatch, rng: &mut Rng) -> Choice<'a> {
-        let is_connected = |member: &Member<GroupMember>| member.load().availability() != Availability::Offline;
+        // Who drains wants nothing new; QoS 0, which does not wait for better times, is better off there than lost.
+        let takes_new = |member: &Member<GroupMember>| {
+            let load = member.load();
+            load.availability() != Availability::Offline && !(dispatch.is_acknowledged && load.is_draining())
+        };
         let packet_bytes = dispatch.bytes as usize;
         let Some(member) = members.pick(dispatch, rng) else { return Choice::NoMember };
-        if !is_connected(member) {
+        if !takes_new(member) {
             member.load().taken_back(1, dispatch.bytes.into(), dispatch.at);
-            return Choice::NobodyConnected;
+            return Choice::Nobody;
         }
         if member.value().outbox.takes(packet_bytes) {
             return Choice::Member(member.value());
         }
         // Another one may take larger packets; if none does, the chosen one drops it by the rule.
-        let able = |other: &Member<GroupMember>| is_connected(other) && other.value().outbox.takes(packet_bytes);
+        let able = |other: &Member<GroupMember>| takes_new(other) && other.value().outbox.takes(packet_bytes);
         let Some(able) = members.pick_where(dispatch, able) else { return Choice::Member(member.value()) };
         member.load().taken_back(1, dispatch.bytes.into(), dispatch.at);
         Choice::Member(able.value())
@@ -164,27 +168,32 @@ impl SharedGroup {
     /// Gives one message, taken back from a member or from the queue, to a connected member. `Err` where there is
     /// none, or none with room.
     pub(super) fn place(&self, mut delivery: Delivery, now: Moment, rng: &mut Rng) -> Result<(), Delivery> {
-        let mut returned = Vec::new();
         // One that has just left or filled up is not chosen again while another is there.
         for _ in 0..=self.members.len() {
             let members = self.members.members();
             let dispatch = self.dispatch_again(&delivery, now.nanos);
-            let GroupMember { outbox, terms } = match Self::choose(&members, &dispatch, rng) {
+            let member = match Self::choose(&members, &dispatch, rng) {
                 Choice::Member(member) => member,
-                Choice::NobodyConnected | Choice::NoMember => return Err(delivery),
+                Choice::Nobody | Choice::NoMember => return Err(delivery),
             };
-            let mut batch = vec![readdressed(delivery, terms)];
-            outbox.push(&mut batch, &mut returned, now.at);
-            match returned.pop() {
-                Some(back) => delivery = back,
-                None => return Ok(()),
+            match Self::hand_to(member, delivery, now) {
+                Ok(()) => return Ok(()),
+                Err(back) => delivery = back,
             }
         }
         Err(delivery)
     }
 
+    /// Puts a message that another one had into this member's queue. `Err` where that has no room, or is no member's
+    /// any more.
+    pub(super) fn hand_to(member: &GroupMember, delivery: Delivery, now: Moment) -> Result<(), Delivery> {
+        let mut returned = Vec::new();
+        member.outbox.push(&mut vec![readdressed(delivery, &member.terms)], &mut returned, now.at);
+        returned.pop().map_or(Ok(()), Err)
+    }
+
     /// What the balancer gets to know of a message that it chose a member for before.
-    fn dispatch_again(&self, delivery: &Delivery, at: Nanos) -> Dispatch {
+    pub(super) fn dispatch_again(&self, delivery: &Delivery, at: Nanos) -> Dispatch {
         let chosen_by = delivery.share_key.map(NonZeroU64::get);
         Dispatch {
             publisher: chosen_by.unwrap_or_default(),
