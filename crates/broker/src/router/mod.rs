@@ -13,6 +13,7 @@ mod index;
 mod matches;
 mod ordering_key;
 mod publisher;
+mod relief;
 mod retained;
 mod retained_pages;
 mod share_rules;
