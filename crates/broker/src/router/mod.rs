@@ -132,7 +132,7 @@ impl Router {
             let group = delivery.share.and_then(|number| self.index.group_by_number(number));
             match group {
                 Some(group) => {
-                    if let Err(delivery) = group.place(delivery, now, rng) {
+                    if let Some(delivery) = group.place(delivery, now, rng) {
                         group.wait(delivery, now, rng);
                     }
                 }

@@ -36,7 +36,7 @@ impl Router {
             for delivery in newest {
                 // As many as there are messages, unless some have gone meanwhile.
                 if let Some(helper) = helpers.pop_front() {
-                    returned.extend(group.give(delivery, helper, now).err());
+                    returned.extend(group.give(delivery, helper, now));
                 }
             }
             self.redispatch(returned, now.at, rng);
@@ -68,8 +68,8 @@ impl SharedGroup {
         let dispatch = Dispatch { at: now.nanos, is_acknowledged: true, ..Dispatch::default() };
         let Some(own) = members.iter().find(|member| member.id() == from) else { return VecDeque::new() };
         let own = members.weigh(own, &dispatch);
-        let mut helpers = candidates(&members, rng).filter_map(|member| helper(&members, member, from, &dispatch));
-        let mut helpers = helpers.by_ref().collect::<Vec<_>>();
+        let candidates = candidates(&members, rng);
+        let mut helpers: Vec<_> = candidates.filter_map(|member| helper(&members, member, from, &dispatch)).collect();
         let mut takers = VecDeque::new();
         while takers.len() < waiting.min(MOVED_MAX) {
             let first = helpers.iter_mut().filter(|helper| helper.room > 0).min_by_key(|helper| helper.finish());
@@ -84,15 +84,15 @@ impl SharedGroup {
         takers
     }
 
-    /// Gives a message to this member, if it still can be.
-    fn give(&self, delivery: Delivery, to: MemberId, now: Moment) -> Result<(), Delivery> {
+    /// Gives a message to this member; it comes back where that cannot have it any more.
+    fn give(&self, delivery: Delivery, to: MemberId, now: Moment) -> Option<Delivery> {
         let members = self.members.members();
         let dispatch = self.dispatch_again(&delivery, now.nanos);
         let takes =
             |member: &Member<GroupMember>| member.id() == to && member.value().outbox.takes(dispatch.bytes as usize);
         match members.pick_where(&dispatch, takes) {
             Some(member) => SharedGroup::hand_to(member.value(), delivery, now),
-            None => Err(delivery),
+            None => Some(delivery),
         }
     }
 }

@@ -157,7 +157,7 @@ impl SharedGroup {
             loop {
                 waiting.take(1, 1, &mut next, &self.queues.budget);
                 let Some(delivery) = next.pop() else { return };
-                if let Err(delivery) = self.place(delivery, now, rng) {
+                if let Some(delivery) = self.place(delivery, now, rng) {
                     waiting.push_front(delivery.as_published(), &self.queues.budget);
                     return;
                 }
@@ -165,31 +165,28 @@ impl SharedGroup {
         });
     }
 
-    /// Gives one message, taken back from a member or from the queue, to a connected member. `Err` where there is
-    /// none, or none with room.
-    pub(super) fn place(&self, mut delivery: Delivery, now: Moment, rng: &mut Rng) -> Result<(), Delivery> {
+    /// Gives one message, taken back from a member or from the queue, to a connected member. It comes back where there
+    /// is none, or none with room.
+    pub(super) fn place(&self, mut delivery: Delivery, now: Moment, rng: &mut Rng) -> Option<Delivery> {
         // One that has just left or filled up is not chosen again while another is there.
         for _ in 0..=self.members.len() {
             let members = self.members.members();
             let dispatch = self.dispatch_again(&delivery, now.nanos);
             let member = match Self::choose(&members, &dispatch, rng) {
                 Choice::Member(member) => member,
-                Choice::Nobody | Choice::NoMember => return Err(delivery),
+                Choice::Nobody | Choice::NoMember => return Some(delivery),
             };
-            match Self::hand_to(member, delivery, now) {
-                Ok(()) => return Ok(()),
-                Err(back) => delivery = back,
-            }
+            delivery = Self::hand_to(member, delivery, now)?;
         }
-        Err(delivery)
+        Some(delivery)
     }
 
-    /// Puts a message that another one had into this member's queue. `Err` where that has no room, or is no member's
-    /// any more.
-    pub(super) fn hand_to(member: &GroupMember, delivery: Delivery, now: Moment) -> Result<(), Delivery> {
+    /// Puts a message that another one had into this member's queue. It comes back where that has no room, or is no
+    /// member's any more.
+    pub(super) fn hand_to(member: &GroupMember, delivery: Delivery, now: Moment) -> Option<Delivery> {
         let mut returned = Vec::new();
         member.outbox.push(&mut vec![readdressed(delivery, &member.terms)], &mut returned, now.at);
-        returned.pop().map_or(Ok(()), Err)
+        returned.pop()
     }
 
     /// What the balancer gets to know of a message that it chose a member for before.
@@ -199,7 +196,7 @@ impl SharedGroup {
             publisher: chosen_by.unwrap_or_default(),
             topic: self.queues.hasher.hash_one(delivery.template.topic()),
             key: chosen_by.filter(|_| self.members.rules().is_ordered),
-            ..dispatch(&delivery.template, delivery.qos, at)
+            ..dispatch(&delivery.template, delivery.published_qos, at)
         }
     }
 
@@ -323,14 +320,14 @@ mod tests {
             let first = stage.member(1, QoS::AtMostOnce, false);
             first.attach(u32::MAX);
             for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
-                stage.group.place(stage.published(qos), now, rng).unwrap();
+                assert!(stage.group.place(stage.published(qos), now, rng).is_none());
             }
             let second = stage.member(2, QoS::AtLeastOnce, true);
             if !waits_between {
                 second.attach(u32::MAX);
             }
             for delivery in first.detach() {
-                if let Err(delivery) = stage.group.place(delivery, now, rng) {
+                if let Some(delivery) = stage.group.place(delivery, now, rng) {
                     stage.group.wait(delivery, now, rng);
                 }
             }
