@@ -7,27 +7,15 @@ use tenbin_simulator::{Case, Chooser, run_all};
 
 /// Goals that are missed, with the reason. Whoever meets one takes it off the list.
 const MISSED: &[(&str, u8, Figure)] = &[
-    // The first acknowledgements of messages that waited make a remembered speed worse than it was: 4.2 ms.
-    ("scenario_2_10.0ms_remembered", 1, Figure::Mean),
-    // Who joins is taken for an average worker until its second ping: 155 ms.
+    // That one who joins is slow shows in its first reports only: 152 ms, 43 where speeds are remembered.
     ("churn", 0, Figure::P99),
 ];
 
-/// With few seeds, so that it is quick without optimisation; the whole is below.
 #[test]
 fn adaptive_meets_its_goals() {
-    check(5);
-}
-
-#[test]
-#[cfg_attr(debug_assertions, ignore = "slow without optimisation: cargo test --release -p tenbin-simulator")]
-fn adaptive_meets_its_goals_with_all_seeds() {
-    check(u32::MAX);
-}
-
-fn check(seeds_max: u32) {
-    let judged = judge(GOALS, seeds_max);
-    for judged in &judged {
+    let judged = judge();
+    assert_eq!(judged.len(), GOALS.len(), "each goal is about a scenario that is there");
+    for judged in judged {
         let goal = judged.goal;
         let is_known = MISSED.contains(&(goal.scenario, goal.qos, goal.figure));
         let (name, qos, figure) = (goal.scenario, goal.qos, goal.figure.name());
