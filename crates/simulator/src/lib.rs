@@ -43,6 +43,9 @@ pub use runs::{Case, run_all};
 pub use scenario::Scenario;
 pub use span::Span;
 
+/// What [`Arrivals::instants`] draws from.
+pub use tenbin_balancer::Rng;
+
 /// Runs the command to its end; results go to standard output.
 ///
 /// # Errors
