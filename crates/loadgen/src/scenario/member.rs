@@ -3,11 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tenbin_client::{
-    AcknowledgeMode, Client, ClientEvent, ClientOptions, Events, LoadReporter, Message, Reconnect,
-};
+use tenbin_client::{AcknowledgeMode, Client, ClientEvent, ClientOptions, Events, LoadReporter, Reconnect};
 use tenbin_codec::{Subscription, SubscriptionOptions, TopicFilter};
-use tenbin_simulator::{Acknowledges, Reports};
+use tenbin_simulator::scenario::{Acknowledges, Reports};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -49,10 +47,8 @@ impl Member {
             options = options.load_reporter(reporter.clone());
         }
         let (client, events) = network.run(connect(stage.address.to_owned(), options)).await?;
-        let subscription = Subscription {
-            filter: stage.filter.clone(),
-            options: SubscriptionOptions::at(stage.plan.qos),
-        };
+        let subscription =
+            Subscription { filter: stage.filter.clone(), options: SubscriptionOptions::at(stage.plan.qos) };
         subscribe(&client, subscription).await.map_err(|reason| LoadgenError::connect(stage.address, reason))?;
 
         let (leaving, left) = watch::channel(false);

@@ -30,7 +30,8 @@ impl Program {
         let (program, arguments) = command.split_first().expect("the plan has checked it");
         let mut command = Command::new(program);
         command.args(arguments).args([host.trim_matches(['[', ']']), port, &stage.client_id(role)]);
-        command.args([stage.filter.as_str(), &stage.plan.qos.bits().to_string(), &role.kind.service.ms().to_string()]);
+        let (filter, qos, service_ms) = (&stage.filter, stage.plan.qos.bits(), role.kind.service.ms());
+        command.args([filter.to_string(), qos.to_string(), service_ms.to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let child = command.spawn().map_err(|source| LoadgenError::Start { program: program.into(), source })?;
         let mut process = Process(child);

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
-use tenbin_simulator::{Rng, Scenario, Span, WorkerKind};
+use tenbin_simulator::scenario::WorkerKind;
+use tenbin_simulator::{Rng, Scenario, Span};
 
 /// One worker of a run: what it is like, and when it comes and goes.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,9 +3,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tenbin_codec::{TopicFilter, TopicName};
 
-use super::{Plan, Schedule};
 use super::role::Role;
 use super::shared::Shared;
+use super::{Plan, Schedule};
 use crate::Clock;
 
 /// What all who take part in one run have in common.

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
-use tenbin_simulator::{Distribution, Rng, Span, WorkerKind};
+use tenbin_simulator::scenario::WorkerKind;
+use tenbin_simulator::{Distribution, Rng, Span};
 
 /// How fast a worker is in the course of a run.
 #[derive(Debug, Clone)]
