@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
+    group_view::GroupView,
     load::MemberLoad,
     members::{Member, MemberId, Members, Seated, Snapshot},
     nanos::Nanos,
@@ -26,6 +27,8 @@ pub struct Group<T> {
     /// The next turn to give out. Incremented by every booking and joining, read by nobody else; `Relaxed`, since
     /// all that counts is that no two get the same number.
     sequence: OwnLine<AtomicU64>,
+    /// What members are judged against.
+    view: OwnLine<GroupView>,
 }
 
 impl<T> Group<T> {
@@ -35,6 +38,7 @@ impl<T> Group<T> {
             writers: Mutex::new(()),
             published: Published::new(Snapshot::new(rules.into(), Vec::new())),
             sequence: OwnLine(AtomicU64::new(0)),
+            view: OwnLine(GroupView::new()),
         }
     }
 
@@ -87,7 +91,7 @@ impl<T> Group<T> {
 
     /// The members as they are now. Takes no lock.
     pub fn members(&self) -> Members<'_, T> {
-        Members { snapshot: self.published.load(), sequence: &self.sequence.0 }
+        Members { snapshot: self.published.load(), sequence: &self.sequence.0, view: &self.view.0 }
     }
 
     /// The number of members now.

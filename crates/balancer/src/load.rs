@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::{
-    dispatch::Dispatch,
-    estimate::Estimate,
+    estimate::{Estimate, flag},
+    hot::Hot,
     nanos::Nanos,
     outstanding::Outstanding,
     report::LoadReport,
-    sync::{AtomicU8, AtomicU16, AtomicU64, Mutex, Relaxed, lock},
+    sync::{AtomicU64, Mutex, Relaxed, lock},
 };
 
 /// The load of one client connection, shared (by `Arc`) by all groups that the client is a member of
@@ -34,31 +34,6 @@ pub struct MemberLoad {
     cold: Cold,
 }
 
-/// What every booking writes and most policies read, on one cache line.
-///
-/// Every access is `Relaxed`: each field is a fact of its own and nothing else is published through it. Needed
-/// from the atomics is only that no increment of `sent` and `outstanding` is lost.
-///
-/// 64 and not 128 bytes of alignment: processors which fetch lines in pairs do not couple two clients all the
-/// same, since in an `Arc` the line before this one holds the reference counts.
-#[derive(Debug)]
-#[repr(align(64))]
-struct Hot {
-    /// Messages sent since the session was established. Incremented by every pick.
-    sent: AtomicU64,
-    /// Instant of the last send. Written by every pick and by `connected`; the last writer wins, so it goes back
-    /// a little when two pickers hold clock readings of different age.
-    t_s: AtomicU64,
-    /// An [`Outstanding`]. Added to by every pick, taken from by `written`, `acknowledged` and `taken_back`.
-    outstanding: AtomicU64,
-    /// An [`Availability`] as its discriminant. Written by `set_availability` only.
-    availability: AtomicU8,
-    /// [`DRAINING`] or 0. Written by `report` and `connected`.
-    draining: AtomicU8,
-    /// One-way delay in [`DELAY_UNIT_NS`]; 0 = unknown. Written by `set_round_trip` and `connected`.
-    delay: AtomicU16,
-}
-
 /// What policies by report read in addition. Written by `report` and `connected` alone, under the lock of `Cold`.
 #[derive(Debug)]
 #[repr(align(64))]
@@ -82,31 +57,34 @@ struct Cold {
 }
 
 /// What is known of the client's speed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Evidence {
     recent: RecentMeans,
     estimate: Estimate,
+    /// Reports that came after they were due.
+    late_reports: u64,
+    /// Messages that were taken back.
+    taken_back: u64,
+}
+
+impl Evidence {
+    fn new(now: Nanos) -> Self {
+        Self { recent: RecentMeans::default(), estimate: Estimate::new(now.0), late_reports: 0, taken_back: 0 }
+    }
 }
 
 impl MemberLoad {
     /// The load of a client whose session is established at `now`, [`Availability::Ready`].
     pub fn new(now: Nanos) -> Self {
         Self {
-            hot: Hot {
-                sent: AtomicU64::new(0),
-                t_s: AtomicU64::new(now.0),
-                outstanding: AtomicU64::new(0),
-                availability: AtomicU8::new(Availability::Ready as u8),
-                draining: AtomicU8::new(0),
-                delay: AtomicU16::new(0),
-            },
+            hot: Hot::new(now.0),
             reported: Reported {
                 m_q: AtomicU64::new(0),
                 t_p: AtomicU64::new(0),
                 t_r: AtomicU64::new(now.0),
                 sent_at_report: AtomicU64::new(0),
             },
-            cold: Cold { evidence: Mutex::new(Evidence::default()) },
+            cold: Cold { evidence: Mutex::new(Evidence::new(now)) },
         }
     }
 
@@ -114,14 +92,12 @@ impl MemberLoad {
     /// stays with whoever watches the client's queue, and what is outstanding, which the session still holds.
     pub fn connected(&self, now: Nanos) {
         let mut evidence = lock(&self.cold.evidence);
-        *evidence = Evidence::default();
+        *evidence = Evidence::new(now);
         self.reported.m_q.store(0, Relaxed);
-        self.reset_sent();
         self.reported.t_p.store(0, Relaxed);
         self.reported.t_r.store(now.0, Relaxed);
-        self.hot.t_s.store(now.0, Relaxed);
-        self.hot.draining.store(0, Relaxed);
-        self.hot.delay.store(0, Relaxed);
+        self.reported.sent_at_report.store(0, Relaxed);
+        self.hot.reset(now.0);
     }
 
     /// Takes the client's own report, received at `now` by whatever way. Values above the limits of
@@ -131,51 +107,62 @@ impl MemberLoad {
     /// thesis has it: a client that reports before its first message looks faster than it is for five reports.
     pub fn report(&self, report: &LoadReport, now: Nanos) {
         let LoadReport { messages_in_queue, processing_time, draining } = report.clamped();
+        let processing_ns = nanoseconds(processing_time);
         let mut evidence = lock(&self.cold.evidence);
-        evidence.recent.push(nanoseconds(processing_time));
+        evidence.recent.push(processing_ns);
+        evidence.late_reports += u64::from(self.hot.due() < now.0);
         self.reported.t_p.store(evidence.recent.mean(), Relaxed);
         self.reported.m_q.store(messages_in_queue, Relaxed);
-        self.reset_sent();
+        // A read-modify-write for the same reason as in `connected`.
+        self.reported.sent_at_report.store(self.hot.sent_exactly(), Relaxed);
         self.reported.t_r.store(now.0, Relaxed);
-        self.hot.draining.store(if draining { DRAINING } else { 0 }, Relaxed);
+        self.hot.learn(now.0, |seen| evidence.estimate.reported(seen, messages_in_queue, processing_ns, draining));
     }
 
-    /// The client pinged at `now` without a report.
-    pub fn plain_ping(&self, _now: Nanos) {
-        lock(&self.cold.evidence).estimate.plain_ping();
+    /// The client pinged at `now` without a report. After the third in a row it is taken for one that never
+    /// reports.
+    pub fn plain_ping(&self, now: Nanos) {
+        let mut evidence = lock(&self.cold.evidence);
+        self.hot.learn(now.0, |_| evidence.estimate.plain_ping());
     }
 
     /// The client acknowledged, at `now` and for good (PUBACK, PUBCOMP), a message of so many bytes that it was
     /// chosen for at `sent_at` with [`is_acknowledged`](crate::Dispatch::is_acknowledged).
-    pub fn acknowledged(&self, _sent_at: Nanos, bytes: u32, _now: Nanos) {
-        self.no_longer_outstanding(1, bytes.into());
+    pub fn acknowledged(&self, sent_at: Nanos, bytes: u32, now: Nanos) {
+        let mut evidence = lock(&self.cold.evidence);
+        self.hot.no_longer_outstanding(1, bytes.into());
+        self.hot.learn(now.0, |seen| evidence.estimate.acknowledged(seen, sent_at.0));
     }
 
     /// Messages of this many bytes together, which the client was chosen for and will not acknowledge, left for
     /// its socket at `now`. `is_backlogged` says that more is waiting because the socket takes no more: then the
-    /// client is the bottleneck.
-    pub fn written(&self, messages: u32, bytes: u64, _is_backlogged: bool, _now: Nanos) {
-        self.no_longer_outstanding(messages, bytes);
+    /// client is the bottleneck, and the time from one such call to the next shows its speed. No messages at all
+    /// are fine: the moment at which the socket ceased to take any.
+    pub fn written(&self, messages: u32, bytes: u64, is_backlogged: bool, now: Nanos) {
+        let mut evidence = lock(&self.cold.evidence);
+        self.hot.no_longer_outstanding(messages, bytes);
+        self.hot.learn(now.0, |seen| evidence.estimate.written(seen, messages.into(), is_backlogged));
     }
 
     /// Messages of this many bytes together, which the client was chosen for, will not be sent to it: they were
     /// given to others or dropped.
-    pub fn taken_back(&self, messages: u32, bytes: u64, _now: Nanos) {
-        self.no_longer_outstanding(messages, bytes);
-        let without = |sent: u64| Some(sent.saturating_sub(messages.into()));
-        // Never `Err`, since `without` always gives a value.
-        let _ = self.hot.sent.fetch_update(Relaxed, Relaxed, without);
+    pub fn taken_back(&self, messages: u32, bytes: u64, now: Nanos) {
+        let mut evidence = lock(&self.cold.evidence);
+        evidence.taken_back += u64::from(messages);
+        self.hot.no_longer_outstanding(messages, bytes);
+        self.hot.take_back(messages.into());
+        self.hot.learn(now.0, |seen| evidence.estimate.taken_back(seen));
     }
 
     /// Says whether the client can take messages; every pick that starts after this call has returned heeds it,
     /// one that is under way may not.
     pub fn set_availability(&self, availability: Availability) {
-        self.hot.availability.store(availability as u8, Relaxed);
+        self.hot.set_availability(availability);
     }
 
     /// What [`set_availability`](Self::set_availability) last said.
     pub fn availability(&self) -> Availability {
-        match self.hot.availability.load(Relaxed) {
+        match self.hot.availability() {
             FULL => Availability::Full,
             OFFLINE => Availability::Offline,
             _ => Availability::Ready,
@@ -184,22 +171,22 @@ impl MemberLoad {
 
     /// Whether the client's last report asked for no further messages.
     pub fn is_draining(&self) -> bool {
-        self.hot.draining.load(Relaxed) != 0
+        self.hot.flags() & flag::DRAINING != 0
     }
 
     /// Says how long a packet takes to the client and back, e.g. the socket's smoothed round-trip time. Kept in
     /// steps of 32 µs, up to 2 s; unknown counts as zero.
     pub fn set_round_trip(&self, round_trip: Duration) {
         let one_way_ns = round_trip.min(MINUTE).as_nanos() as u64 / 2;
-        let units = (one_way_ns / DELAY_UNIT_NS).min(u16::MAX.into());
-        self.hot.delay.store(units as u16, Relaxed);
+        self.hot.set_delay_ns(one_way_ns);
     }
 
     /// Takes a processing time that is known from before, e.g. from the client's last connection: it counts as
     /// much as one message observed.
     pub fn assume_speed(&self, processing_time: Duration) {
         let processing_time = processing_time.min(LoadReport::PROCESSING_TIME_MAX);
-        lock(&self.cold.evidence).estimate.assume(nanoseconds(processing_time));
+        let mut evidence = lock(&self.cold.evidence);
+        self.hot.learn(0, |_| evidence.estimate.assume(nanoseconds(processing_time)));
     }
 
     /// The effective processing time of a message as it was learned from all evidence, to be remembered for
@@ -210,44 +197,36 @@ impl MemberLoad {
 
     /// The fields of Table 3 and what came with them, each as it is now (see the type about their combination).
     pub fn snapshot(&self) -> LoadSnapshot {
-        let Outstanding { messages, bytes } = self.outstanding();
+        let Outstanding { messages, bytes } = self.hot.outstanding();
+        let (late_reports, taken_back) = {
+            let evidence = lock(&self.cold.evidence);
+            (evidence.late_reports, evidence.taken_back)
+        };
         LoadSnapshot {
             messages_in_queue: self.reported.m_q.load(Relaxed),
             sent_since_report: self.sent_since_report(),
             processing_time: Duration::from_nanos(self.reported.t_p.load(Relaxed)),
             reported_at: Nanos(self.reported.t_r.load(Relaxed)),
-            sent_at: Nanos(self.hot.t_s.load(Relaxed)),
-            sent: self.hot.sent.load(Relaxed),
+            sent_at: Nanos(self.hot.sent_at()),
+            sent: self.hot.sent(),
             outstanding_messages: messages,
             outstanding_bytes: bytes,
             is_draining: self.is_draining(),
-            round_trip: Duration::from_nanos(u64::from(self.hot.delay.load(Relaxed)) * DELAY_UNIT_NS * 2),
+            effective_processing_time: Duration::from_nanos(self.hot.speed().processing_ns()),
+            late_reports,
+            taken_back,
+            round_trip: Duration::from_nanos(self.hot.delay_ns() * 2),
         }
     }
 
-    /// The client was chosen for a message.
-    pub(crate) fn book(&self, dispatch: &Dispatch) {
-        self.hot.sent.fetch_add(1, Relaxed);
-        self.hot.t_s.store(dispatch.at.0, Relaxed);
-        self.hot.outstanding.fetch_add(Outstanding { messages: 1, bytes: dispatch.bytes.into() }.to_word(), Relaxed);
+    /// What every booking writes.
+    pub(crate) fn hot(&self) -> &Hot {
+        &self.hot
     }
 
-    /// A read-modify-write where a load would do, since loom's models place only these exactly among the
-    /// increments; it costs nothing at the rate of reports.
-    fn reset_sent(&self) {
-        self.reported.sent_at_report.store(self.hot.sent.fetch_add(0, Relaxed), Relaxed);
-    }
-
-    fn no_longer_outstanding(&self, messages: u32, bytes: u64) {
-        let without = |word| Some(Outstanding::from_word(word).without(messages.into(), bytes).to_word());
-        // Never `Err`, since `without` always gives a value.
-        let _ = self.hot.outstanding.fetch_update(Relaxed, Relaxed, without);
-    }
-
-    /// How eligible the client is, as a number that is smaller for the better candidate: [`Availability::Ready`],
-    /// [`Availability::Full`], then one that drains, then [`Availability::Offline`]; 0 to 3.
+    /// How eligible the client is; see [`Hot::rank`].
     pub(crate) fn rank(&self) -> u64 {
-        u64::from(self.hot.availability.load(Relaxed).max(self.hot.draining.load(Relaxed)))
+        self.hot.rank()
     }
 
     /// m_q + m_s: messages which the client has still to process as far as we know.
@@ -258,12 +237,7 @@ impl MemberLoad {
 
     /// m_s. A pick that runs into a report may see the new beginning and the old end.
     fn sent_since_report(&self) -> u64 {
-        self.hot.sent.load(Relaxed).saturating_sub(self.reported.sent_at_report.load(Relaxed))
-    }
-
-    /// Messages and bytes handed to the client that are neither written nor acknowledged.
-    pub(crate) fn outstanding(&self) -> Outstanding {
-        Outstanding::from_word(self.hot.outstanding.load(Relaxed))
+        self.hot.sent().saturating_sub(self.reported.sent_at_report.load(Relaxed))
     }
 
     /// t_p in nanoseconds; 0 = unknown.
@@ -278,7 +252,7 @@ impl MemberLoad {
 
     /// t_s in nanoseconds.
     pub(crate) fn sent_at_ns(&self) -> u64 {
-        self.hot.t_s.load(Relaxed)
+        self.hot.sent_at()
     }
 }
 
@@ -314,6 +288,12 @@ pub struct LoadSnapshot {
     pub outstanding_messages: u64,
     /// Their bytes.
     pub outstanding_bytes: u64,
+    /// The processing time learned from all evidence; zero = unknown.
+    pub effective_processing_time: Duration,
+    /// Reports since the session was established that came after they were due.
+    pub late_reports: u64,
+    /// Messages since the session was established that it was chosen for and did not get.
+    pub taken_back: u64,
     /// Whether the client's last report asked for no further messages.
     pub is_draining: bool,
     /// How long a packet takes to the client and back; zero = unknown.
@@ -347,11 +327,7 @@ fn nanoseconds(duration: Duration) -> u64 {
 }
 
 const FULL: u8 = 1;
-/// Rank of a client that drains and is not offline.
-const DRAINING: u8 = 2;
 const OFFLINE: u8 = 3;
-/// The step of one-way delays: 16 bits of it are a second.
-const DELAY_UNIT_NS: u64 = 1 << 14;
 const MINUTE: Duration = Duration::from_secs(60);
 /// Length of the list of reported means (thesis §4.1.2, Table 3).
 const RECENT: usize = 5;
@@ -359,6 +335,7 @@ const RECENT: usize = 5;
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::dispatch::Dispatch;
 
     fn report(messages_in_queue: u64, processing_ms: u64) -> LoadReport {
         LoadReport { messages_in_queue, processing_time: Duration::from_millis(processing_ms), draining: false }
@@ -378,7 +355,7 @@ mod tests {
     #[test]
     fn what_is_done_with_is_no_longer_outstanding() {
         let load = MemberLoad::new(Nanos(0));
-        (0..5).for_each(|now| load.book(&dispatch(now)));
+        (0..5).for_each(|now| load.hot().book(&dispatch(now), 0, true));
         load.acknowledged(Nanos(0), 100, Nanos(9));
         load.written(2, 200, false, Nanos(9));
         let counts = |load: &MemberLoad| {
@@ -434,13 +411,16 @@ mod tests {
             sent: 0,
             outstanding_messages: 0,
             outstanding_bytes: 0,
+            effective_processing_time: Duration::ZERO,
+            late_reports: 0,
+            taken_back: 0,
             is_draining: false,
             round_trip: Duration::ZERO,
         };
         assert_eq!(load.snapshot(), fresh);
 
-        load.book(&dispatch(7));
-        load.book(&dispatch(8));
+        load.hot().book(&dispatch(7), 0, true);
+        load.hot().book(&dispatch(8), 0, true);
         assert_eq!(
             load.snapshot(),
             LoadSnapshot {
@@ -463,6 +443,7 @@ mod tests {
             sent: 2,
             outstanding_messages: 2,
             outstanding_bytes: 200,
+            effective_processing_time: Duration::from_millis(25),
             ..fresh
         };
         assert_eq!(load.snapshot(), reported);
@@ -474,6 +455,8 @@ mod tests {
             sent_at: Nanos(11),
             messages_in_queue: 0,
             processing_time: Duration::ZERO,
+            sent: 0,
+            effective_processing_time: Duration::ZERO,
             ..reported
         };
         assert_eq!(load.snapshot(), connected);

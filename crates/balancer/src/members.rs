@@ -5,9 +5,10 @@ use std::{fmt, iter::FusedIterator, slice, sync::Arc};
 use crate::{
     dispatch::Dispatch,
     explain::Candidate,
+    group_view::GroupView,
     load::MemberLoad,
     nanos::Nanos,
-    pick::{pick, preview},
+    pick::{Table, book, pick, preview},
     policy::Policy,
     rng::Rng,
     rules::Rules,
@@ -64,6 +65,7 @@ impl<T> Member<T> {
 pub struct Members<'a, T> {
     pub(crate) snapshot: PublishedGuard<Snapshot<T>>,
     pub(crate) sequence: &'a AtomicU64,
+    pub(crate) view: &'a GroupView,
 }
 
 impl<T> Members<'_, T> {
@@ -73,7 +75,7 @@ impl<T> Members<'_, T> {
     /// `None` only if there is no member. Takes no lock and allocates nothing. `dispatch.at` may be the same for
     /// many picks; then members of equal merit take turns. `rng` is for the policies that choose at random.
     pub fn pick(&self, dispatch: &Dispatch, rng: &mut Rng) -> Option<&Member<T>> {
-        let index = pick(self.snapshot.rules.policy, &self.snapshot.seats, self.sequence, dispatch, rng)?;
+        let index = pick(self.table(self.snapshot.rules.policy), dispatch, rng)?;
         Some(&self.snapshot.members[index])
     }
 
@@ -86,37 +88,30 @@ impl<T> Members<'_, T> {
         let merit = |index: usize| (seats.loads()[index].rank(), seats.loads()[index].pending(), seats.turn(index));
         let (index, member) = members.min_by_key(|(index, _)| merit(*index))?;
         seats.take_turn(index, self.sequence.fetch_add(1, Relaxed));
-        seats.loads()[index].book(dispatch);
+        book(seats, index, &self.view.at(dispatch.at, seats), dispatch);
         Some(member)
     }
 
     /// Whom `policy` would choose now, without booking anything: for a policy that is evaluated beside the one
     /// that acts ([`Rules::shadow`]).
     pub fn preview(&self, policy: Policy, dispatch: &Dispatch, rng: &mut Rng) -> Option<&Member<T>> {
-        let index = preview(policy, &self.snapshot.seats, dispatch, rng)?;
+        let index = preview(self.table(policy), dispatch, rng)?;
         Some(&self.snapshot.members[index])
     }
 
     /// All members as a pick at `dispatch.at` would weigh them, in join order. Made for display, not for speed.
-    pub fn explain(&self, _dispatch: &Dispatch) -> Vec<Candidate> {
-        let candidate = |member: &Member<T>| {
-            let load = member.load.snapshot();
-            Candidate {
-                member: member.id,
-                availability: member.load.availability(),
-                is_draining: load.is_draining,
-                pending: load.messages_in_queue + load.sent_since_report,
-                in_flight: load.outstanding_messages,
-                reported_processing_time: load.processing_time,
-                sent_at: load.sent_at,
-            }
-        };
-        self.iter().map(candidate).collect()
+    pub fn explain(&self, dispatch: &Dispatch) -> Vec<Candidate> {
+        let view = self.view.at(dispatch.at, &self.snapshot.seats);
+        self.iter().map(|member| Candidate::of(member.id, &member.load, &view, dispatch.at)).collect()
     }
 
     /// What the group chooses by.
     pub fn rules(&self) -> Rules {
         self.snapshot.rules
+    }
+
+    fn table(&self, policy: Policy) -> Table<'_> {
+        Table { policy, seats: &self.snapshot.seats, view: self.view, sequence: self.sequence }
     }
 
     /// All members, in join order.

@@ -2,7 +2,8 @@
 
 use crate::{
     dispatch::Dispatch,
-    policy::{Policy, random, round_robin, score},
+    group_view::{GroupView, View},
+    policy::{Policy, adaptive, random, round_robin, score},
     rng::Rng,
     seats::Seats,
     sync::{AtomicU64, Relaxed},
@@ -17,31 +18,67 @@ pub(crate) struct Choice {
     pub(crate) turn: u64,
 }
 
+/// What a pick works on.
+#[derive(Clone, Copy)]
+pub(crate) struct Table<'a> {
+    pub(crate) policy: Policy,
+    pub(crate) seats: &'a Seats,
+    pub(crate) view: &'a GroupView,
+    pub(crate) sequence: &'a AtomicU64,
+}
+
 /// Chooses a seat and books a message on it. `None` if there is no seat.
-pub(crate) fn pick(
-    policy: Policy,
-    seats: &Seats,
-    sequence: &AtomicU64,
-    dispatch: &Dispatch,
-    rng: &mut Rng,
-) -> Option<usize> {
+pub(crate) fn pick(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
+    let Table { policy, seats, sequence, .. } = table;
+    let view = table.view.at(dispatch.at, seats);
     let index = match policy {
+        Policy::Adaptive => return pick_adaptive(table, &view, dispatch, rng),
         Policy::ThesisScore => choose_in_turn(seats, sequence, || score::choose(seats, dispatch.at))?,
         Policy::RoundRobin => choose_in_turn(seats, sequence, || round_robin::choose(seats))?,
         // Nobody compares turns in such a group: its pickers leave them, and the shared sequence, alone.
         Policy::Random => random::choose(seats, rng)?,
     };
-    seats.loads()[index].book(dispatch);
+    book(seats, index, &view, dispatch);
     Some(index)
 }
 
 /// The seat that a pick by `policy` would choose, with nothing booked.
-pub(crate) fn preview(policy: Policy, seats: &Seats, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
+pub(crate) fn preview(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
+    let Table { policy, seats, sequence, view } = table;
     match policy {
+        Policy::Adaptive => {
+            let view = view.at(dispatch.at, seats);
+            let sequence = AtomicU64::new(sequence.load(Relaxed));
+            adaptive::choose(seats, &view, &sequence, dispatch, rng).map(|seen| seen.index)
+        }
         Policy::ThesisScore => score::choose(seats, dispatch.at).map(|choice| choice.index),
         Policy::RoundRobin => round_robin::choose(seats).map(|choice| choice.index),
         Policy::Random => random::choose(seats, rng),
     }
+}
+
+/// Books a message on a seat that was chosen by another rule than `adaptive`'s.
+pub(crate) fn book(seats: &Seats, index: usize, view: &View, dispatch: &Dispatch) {
+    let hot = seats.loads()[index].hot();
+    let service_ns = adaptive::weigh(hot, view, dispatch.at.0).service;
+    hot.book(dispatch, service_ns, view.mean_ns == 0);
+}
+
+/// Chooses by the members' clocks and moves that of the chosen; chooses again if it has been moved meanwhile, like
+/// [`choose_in_turn`].
+fn pick_adaptive(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
+    let Table { seats, sequence, .. } = table;
+    let mut seen = adaptive::choose(seats, view, sequence, dispatch, rng)?;
+    for _ in 0..RESCANS_MAX {
+        let hot = seats.loads()[seen.index].hot();
+        let service_ns = adaptive::weigh(hot, view, dispatch.at.0).service;
+        if hot.try_book(dispatch, service_ns, seen.finish, view.mean_ns == 0) {
+            return Some(seen.index);
+        }
+        seen = adaptive::choose(seats, view, sequence, dispatch, rng)?;
+    }
+    book(seats, seen.index, view, dispatch);
+    Some(seen.index)
 }
 
 /// Chooses and takes the turn of the chosen, so that two pickers with the same view choose two members.
@@ -108,9 +145,10 @@ mod tests {
     #[test]
     fn an_empty_group_has_nobody_to_pick() {
         for policy in Policy::ALL {
-            let dispatch = Dispatch::default();
-            assert_eq!(pick(policy, &seats(&[]), &AtomicU64::new(0), &dispatch, &mut Rng::new(1)), None);
-            assert_eq!(preview(policy, &seats(&[]), &dispatch, &mut Rng::new(1)), None);
+            let (seats, view, sequence) = (seats(&[]), GroupView::new(), AtomicU64::new(0));
+            let table = Table { policy, seats: &seats, view: &view, sequence: &sequence };
+            assert_eq!(pick(table, &Dispatch::default(), &mut Rng::new(1)), None);
+            assert_eq!(preview(table, &Dispatch::default(), &mut Rng::new(1)), None);
         }
     }
 }

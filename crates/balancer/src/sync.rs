@@ -22,6 +22,13 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+/// Replaces the value by what `next` makes of it, whoever else changes it meanwhile.
+#[inline]
+pub(crate) fn change(value: &AtomicU64, next: impl Fn(u64) -> u64) {
+    // Never `Err`, since there always is a next value.
+    let _ = value.fetch_update(Relaxed, Relaxed, |value| Some(next(value)));
+}
+
 /// A value alone on its cache line, so that writes to it do not slow readers of its neighbours.
 #[derive(Debug)]
 #[repr(align(64))]

@@ -19,7 +19,10 @@ enum Event {
     Join { group: usize, client: usize },
     Leave { group: usize, client: usize },
     Connected { client: usize },
-    Report { client: usize, messages_in_queue: u64, processing_ns: u64 },
+    Report { client: usize, messages_in_queue: u64, processing_ns: u64, draining: bool },
+    Acknowledged { client: usize, after_ns: u64 },
+    Written { client: usize, messages: u32, is_backlogged: bool },
+    PlainPing { client: usize },
     SetAvailability { client: usize, availability: Availability },
     Pick { group: usize },
 }
@@ -44,9 +47,16 @@ fn event() -> impl Strategy<Value = Event> {
         3 => (0..GROUPS, 0..CLIENTS).prop_map(|(group, client)| Event::Join { group, client }),
         1 => (0..GROUPS, 0..CLIENTS).prop_map(|(group, client)| Event::Leave { group, client }),
         1 => (0..CLIENTS).prop_map(|client| Event::Connected { client }),
-        5 => (0..CLIENTS, messages, processing_ns).prop_map(|(client, messages_in_queue, processing_ns)| {
-            Event::Report { client, messages_in_queue, processing_ns }
+        5 => (0..CLIENTS, messages, processing_ns.clone(), prop::bool::weighted(0.1)).prop_map(
+            |(client, messages_in_queue, processing_ns, draining)| {
+                Event::Report { client, messages_in_queue, processing_ns, draining }
+            },
+        ),
+        4 => (0..CLIENTS, processing_ns).prop_map(|(client, after_ns)| Event::Acknowledged { client, after_ns }),
+        2 => (0..CLIENTS, 0..4_u32, any::<bool>()).prop_map(|(client, messages, is_backlogged)| {
+            Event::Written { client, messages, is_backlogged }
         }),
+        1 => (0..CLIENTS).prop_map(|client| Event::PlainPing { client }),
         2 => (0..CLIENTS, availability).prop_map(|(client, availability)| {
             Event::SetAvailability { client, availability }
         }),
@@ -55,7 +65,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 fn at(now: Nanos) -> Dispatch {
-    Dispatch { at: now, bytes: 100, ..Dispatch::default() }
+    Dispatch { at: now, bytes: 100, is_acknowledged: now.0.is_multiple_of(2), ..Dispatch::default() }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -65,10 +75,21 @@ struct ModelClient {
     m_s: u64,
     t_r: u64,
     t_s: u64,
+    draining: bool,
     availability: Availability,
 }
 
 impl ModelClient {
+    /// The smaller the better.
+    fn rank(&self) -> u32 {
+        match (self.availability, self.draining) {
+            (Availability::Ready, false) => 0,
+            (Availability::Full, false) => 1,
+            (Availability::Ready | Availability::Full, true) => 2,
+            (Availability::Offline, _) => 3,
+        }
+    }
+
     fn t_p(&self) -> i128 {
         let last = &self.means[self.means.len().saturating_sub(5)..];
         if last.is_empty() { 0 } else { i128::from(last.iter().sum::<u64>()) / last.len() as i128 }
@@ -106,16 +127,12 @@ impl Model {
     /// All members that the policy allows for the next message.
     fn allowed(&self, policy: Policy, group: usize) -> Vec<usize> {
         let members = &self.groups[group];
-        let best = |availability| members.iter().any(|&member| self.clients[member].availability == availability);
-        let Some(availability) =
-            [Availability::Ready, Availability::Full, Availability::Offline].into_iter().find(|&kind| best(kind))
-        else {
-            return Vec::new();
-        };
+        let Some(best) = members.iter().map(|&member| self.clients[member].rank()).min() else { return Vec::new() };
         let mut candidates = members.clone();
-        candidates.retain(|&member| self.clients[member].availability == availability);
+        candidates.retain(|&member| self.clients[member].rank() == best);
         match policy {
-            Policy::Random => candidates,
+            // What it knows of its members has a model of its own: `tests/virtual_time.rs`.
+            Policy::Random | Policy::Adaptive => candidates,
             Policy::RoundRobin => vec![candidates[0]],
             Policy::ThesisScore => {
                 let known = members.iter().map(|&member| self.clients[member].t_p()).filter(|&t_p| t_p > 0);
@@ -160,10 +177,18 @@ fn check(policy: Policy, events: &[Event]) -> Result<(), TestCaseError> {
                 let availability = model.clients[client].availability;
                 model.clients[client] = ModelClient { t_r: now.0, t_s: now.0, availability, ..ModelClient::default() };
             }
-            Event::Report { client, messages_in_queue, processing_ns } => {
+            Event::Acknowledged { client, after_ns } => {
+                loads[client].acknowledged(Nanos(model.now.saturating_sub(after_ns)), 100, now);
+            }
+            Event::Written { client, messages, is_backlogged } => {
+                loads[client].written(messages, 100 * u64::from(messages), is_backlogged, now);
+            }
+            Event::PlainPing { client } => loads[client].plain_ping(now),
+            Event::Report { client, messages_in_queue, processing_ns, draining } => {
                 let processing_time = Duration::from_nanos(processing_ns);
-                loads[client].report(&LoadReport { messages_in_queue, processing_time, draining: false }, now);
+                loads[client].report(&LoadReport { messages_in_queue, processing_time, draining }, now);
                 let client = &mut model.clients[client];
+                client.draining = draining;
                 client.means.push(processing_ns);
                 (client.m_q, client.m_s, client.t_r) = (messages_in_queue, 0, now.0);
             }
@@ -203,6 +228,11 @@ proptest! {
     #[test]
     fn round_robin_is_the_model(events in prop::collection::vec(event(), 0..200)) {
         check(Policy::RoundRobin, &events)?;
+    }
+
+    #[test]
+    fn adaptive_stays_within_the_model(events in prop::collection::vec(event(), 0..200)) {
+        check(Policy::Adaptive, &events)?;
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The policies by which a group can choose, and their names. Each has a file; a pick dispatches to them.
 
+pub(crate) mod adaptive;
 pub(crate) mod random;
 pub(crate) mod round_robin;
 pub(crate) mod score;
@@ -12,6 +13,10 @@ use std::{error::Error, fmt, str::FromStr};
 /// [`Full`](crate::Availability::Full), and these before those that are [`Offline`](crate::Availability::Offline).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
+    /// `adaptive`: the member that will have finished everything it was sent first, predicted from whatever
+    /// evidence there is: reports, acknowledgements, the drain of its socket. Without any it is round robin. Looks
+    /// at all members up to 64, at 16 of more.
+    Adaptive,
     /// `thesis_score`, the default: the highest score by the members' own reports (thesis §4.1.2). Equal scores,
     /// and so a group in which nobody reports, are served round robin. Costs a scan over all members.
     #[default]
@@ -26,11 +31,12 @@ pub enum Policy {
 
 impl Policy {
     /// Every policy, in the order of declaration.
-    pub const ALL: [Self; 3] = [Self::ThesisScore, Self::RoundRobin, Self::Random];
+    pub const ALL: [Self; 4] = [Self::Adaptive, Self::ThesisScore, Self::RoundRobin, Self::Random];
 
     /// The name in configuration files, e.g. `thesis_score`.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Adaptive => "adaptive",
             Self::ThesisScore => "thesis_score",
             Self::RoundRobin => "round_robin",
             Self::Random => "random",
@@ -85,6 +91,9 @@ mod tests {
     #[test]
     fn an_unknown_name_is_told_the_valid_ones() {
         let error = "Random".parse::<Policy>().expect_err("names are lower case");
-        assert_eq!(error.to_string(), r#"unknown policy "Random"; valid are thesis_score, round_robin, random"#);
+        assert_eq!(
+            error.to_string(),
+            r#"unknown policy "Random"; valid are adaptive, thesis_score, round_robin, random"#
+        );
     }
 }

@@ -123,8 +123,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn at(now: Nanos) -> Dispatch {
-        Dispatch { at: now, ..Dispatch::default() }
+    fn book(load: &MemberLoad, at: Nanos) {
+        load.hot().book(&Dispatch { at, ..Dispatch::default() }, 0, true);
     }
 
     /// A member with one report at `t_r` and one send at `t_s`, all in ms; m_s = 1 if the send came later.
@@ -133,11 +133,11 @@ mod tests {
         let report =
             LoadReport { messages_in_queue: m_q, processing_time: Duration::from_millis(t_p), draining: false };
         if t_s <= t_r {
-            load.book(&at(Nanos(t_s * MS)));
+            book(&load, Nanos(t_s * MS));
         }
         load.report(&report, Nanos(t_r * MS));
         if t_s > t_r {
-            load.book(&at(Nanos(t_s * MS)));
+            book(&load, Nanos(t_s * MS));
         }
         load
     }
@@ -210,8 +210,8 @@ mod tests {
         full.set_availability(Availability::Full);
         let instants = [0, 1, HORIZON_NS - 1, HORIZON_NS, 1 << 63, u64::MAX - 1, u64::MAX].map(Nanos);
         for t_s in instants {
-            hopeless.book(&at(t_s));
-            full.book(&at(t_s));
+            book(&hopeless, t_s);
+            book(&full, t_s);
             for now in instants {
                 let key = |load: &MemberLoad, work_ns| Scale::new(now).key(load, work_ns);
                 assert_eq!(key(&hopeless, u64::MAX) >> RANK_SHIFT, 0, "{t_s:?} {now:?}");

@@ -1,0 +1,146 @@
+//! A mean that follows: slow where samples scatter, at once where they have moved.
+
+/// A weighted mean of times in nanoseconds, with detection of changes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RunningMean {
+    /// 0 = nothing known.
+    value: f64,
+    /// Messages that the mean is worth.
+    weight: f64,
+    /// Samples in a row that were far above (positive) or far below (negative).
+    run: i32,
+}
+
+impl RunningMean {
+    pub(super) fn value(&self) -> f64 {
+        self.value
+    }
+
+    /// Takes `value` as if so many messages had shown it.
+    pub(super) fn assume(&mut self, value: f64, weight: f64) {
+        *self = Self { value, weight, run: 0 };
+    }
+
+    pub(super) fn scale(&mut self, factor: f64) {
+        self.value *= factor;
+    }
+
+    /// The mean `sample` of a report over about `messages` messages.
+    ///
+    /// A sample is out of bounds if it is more than three standard errors (of service times that scatter like an
+    /// exponential distribution) and a quarter of the mean away. The mean jumps there if that is beyond doubt or
+    /// goes on.
+    pub(super) fn sample_report(&mut self, sample: f64, messages: u64) {
+        let messages = messages as f64;
+        if self.value == 0.0 {
+            return self.assume(sample, messages.clamp(1.0, WEIGHT_AFTER_JUMP));
+        }
+        let noise = 3.0 * self.value / messages.max(1.0).sqrt();
+        let is_out = (sample - self.value).abs() > noise.max(self.value / 4.0);
+        let is_beyond_doubt = sample > 3.0 * self.value + noise || (sample < self.value / 3.0 && messages >= 8.0);
+        self.run = match () {
+            () if !is_out => 0,
+            () if sample > self.value => self.run.max(0) + 1,
+            () => self.run.min(0) - 1,
+        };
+        if is_out && (messages >= 4.0 || is_beyond_doubt || self.run >= 2 || self.run <= -3) {
+            let run = self.run;
+            self.assume(sample, messages.clamp(1.0, WEIGHT_AFTER_JUMP));
+            self.run = run;
+            return;
+        }
+        let old_weight = (self.weight * (1.0 - messages / 32.0).max(0.75)).min(WEIGHT_MAX);
+        let weight = old_weight + messages;
+        if weight > 0.0 {
+            self.value = (self.value * old_weight + sample * messages) / weight;
+            self.weight = weight.min(WEIGHT_MAX);
+        }
+    }
+
+    /// What one acknowledgement shows. Three in a row above three times the mean, or six below a third, move it.
+    pub(super) fn sample_ack(&mut self, sample: f64) {
+        if self.value == 0.0 {
+            return self.assume(sample, 1.0);
+        }
+        self.run = match () {
+            () if sample > 3.0 * self.value => self.run.max(0) + 1,
+            () if sample < self.value / 3.0 => self.run.min(0) - 1,
+            () => 0,
+        };
+        if self.run >= 3 || self.run <= -6 {
+            return self.assume((self.value + sample) / 2.0, 2.0);
+        }
+        self.weight = (self.weight + 1.0).min(ACK_WEIGHT_MAX);
+        self.value += (sample - self.value) / self.weight;
+    }
+}
+
+const WEIGHT_MAX: f64 = 64.0;
+const WEIGHT_AFTER_JUMP: f64 = 32.0;
+const ACK_WEIGHT_MAX: f64 = 16.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after_reports(samples: &[(f64, u64)]) -> f64 {
+        let mut mean = RunningMean::default();
+        samples.iter().for_each(|&(sample, messages)| mean.sample_report(sample, messages));
+        mean.value()
+    }
+
+    #[test]
+    fn the_first_sample_is_the_mean_and_like_ones_are_averaged() {
+        assert_eq!(after_reports(&[(25.0, 40)]), 25.0);
+        // 25 of weight 32 fades to 24, beside 8 of 27: (25 · 24 + 27 · 8) / 32
+        assert_eq!(after_reports(&[(25.0, 40), (27.0, 8)]), 25.5);
+        assert_eq!(after_reports(&[(25.0, 0)]), 25.0, "the dequeued messages are a guess");
+    }
+
+    #[test]
+    fn a_change_beyond_doubt_is_taken_at_once() {
+        assert_eq!(after_reports(&[(25.0, 40), (200.0, 4)]), 200.0);
+        assert_eq!(after_reports(&[(25.0, 40), (200.0, 1)]), 200.0, "above three times and the noise of one");
+        assert_eq!(after_reports(&[(25.0, 40), (4.0, 64)]), 4.0);
+    }
+
+    #[test]
+    fn a_doubtful_change_has_to_go_on() {
+        let once = after_reports(&[(25.0, 40), (110.0, 1)]);
+        assert!((25.0..30.0).contains(&once), "{once}");
+        assert_eq!(after_reports(&[(25.0, 40), (110.0, 1), (120.0, 1)]), 120.0);
+        // Few messages far below are three standard errors away only from their fourth on.
+        let low = after_reports(&[(25.0, 40), (1.0, 3), (1.0, 3)]);
+        assert!(low > 15.0, "{low}");
+    }
+
+    fn after_acks(samples: &[f64]) -> f64 {
+        let mut mean = RunningMean::default();
+        samples.iter().for_each(|&sample| mean.sample_ack(sample));
+        mean.value()
+    }
+
+    #[test]
+    fn acknowledgements_are_averaged_over_sixteen() {
+        assert_eq!(after_acks(&[20.0, 30.0]), 25.0);
+        let mut samples = vec![20.0; 100];
+        samples.push(36.0);
+        assert_eq!(after_acks(&samples), 21.0);
+    }
+
+    #[test]
+    fn a_run_of_far_acknowledgements_moves_the_mean_halfway() {
+        let mut up = vec![20.0; 20];
+        up.extend([200.0, 200.0]);
+        let before = after_acks(&up);
+        up.push(200.0);
+        let after = after_acks(&up);
+        assert!(before < 45.0 && after > 115.0, "{before} {after}");
+        let mut down = vec![90.0; 20];
+        down.extend([1.0; 5]);
+        let before = after_acks(&down);
+        down.push(1.0);
+        let after = after_acks(&down);
+        assert!(after < before * 0.6, "{before} {after}");
+    }
+}

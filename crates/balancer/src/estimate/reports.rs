@@ -1,0 +1,171 @@
+//! What a report says beside the last one.
+
+use super::{Estimate, Observed, flag};
+
+/// A report as seen against the one before it.
+pub(super) struct Report {
+    /// m_q now.
+    messages: u64,
+    /// The mean processing time; 0 = nothing was processed.
+    processing_ns: f64,
+    /// Time since the last one, or since the session was established.
+    gap_ns: u64,
+    /// Messages taken out of the queue since, counting none that was on the wire at either moment.
+    dequeued: u64,
+    is_first: bool,
+    /// Whether messages waited at both moments: the client was, as it seems, never idle.
+    is_busy: bool,
+}
+
+/// What the last report left behind.
+#[derive(Debug, Default)]
+pub(super) struct Reports {
+    count: u64,
+    /// Of the last one; the session's beginning before.
+    at: u64,
+    messages: u64,
+    /// Messages sent up to it.
+    sent: u64,
+    /// Mean time between two of them, ns; 0 = unknown.
+    interval: f64,
+    /// Pings without a report since.
+    pub(super) plain_pings: u32,
+    /// When the client was last seen to have taken a message out of its queue.
+    progress_at: u64,
+    /// Reports in a row that show the client to be faster than `mean · correction`, by what it got through.
+    faster: u32,
+    /// Reports in a row whose queue was drained more slowly (positive) or faster (negative) than that.
+    off_pace: i32,
+}
+
+impl Reports {
+    pub(super) fn new(now: u64) -> Self {
+        Self { at: now, progress_at: now, ..Self::default() }
+    }
+}
+
+impl Estimate {
+    pub(super) fn since_last_report(&self, seen: &Observed, messages: u64, processing_ns: u64) -> Report {
+        let last = &self.reports;
+        let sent = seen.sent.saturating_sub(last.sent);
+        Report {
+            messages,
+            processing_ns: processing_ns as f64,
+            gap_ns: seen.now.saturating_sub(last.at),
+            dequeued: (last.messages + sent).saturating_sub(messages),
+            is_first: last.count == 0,
+            is_busy: messages > 0 && last.messages > 0,
+        }
+    }
+
+    /// Makes the report the last one.
+    pub(super) fn keep_report(&mut self, seen: &Observed, report: &Report) {
+        let last = &mut self.reports;
+        let gap = report.gap_ns as f64;
+        last.interval = match (report.is_first, last.interval) {
+            (true, _) => 0.0,
+            (false, 0.0) => gap,
+            // Up fast, down slowly: pings that a client sends early are no promise of more.
+            (false, interval) if gap > interval => (interval + gap.min(4.0 * interval)) / 2.0,
+            (false, interval) => 0.95 * interval + 0.05 * gap,
+        };
+        if report.dequeued > 0 {
+            last.progress_at = seen.now;
+        }
+        last.count += 1;
+        (last.at, last.messages, last.sent, last.plain_pings) = (seen.now, report.messages, seen.sent, 0);
+    }
+
+    /// Learns from what the client says of its speed, and from what it got through.
+    pub(super) fn sample_report(&mut self, report: &Report) {
+        let &Report { processing_ns, dequeued, gap_ns, .. } = report;
+        let per_message = gap_ns as f64 / dequeued.max(1) as f64;
+        if processing_ns == 0.0 {
+            // Nothing finished, says a client that never times its work. What it got through is a measure, if it
+            // was never idle.
+            if report.is_busy && dequeued >= 4 && !report.is_first {
+                self.mean.sample_report(per_message, dequeued);
+            }
+            return;
+        }
+        self.mean.sample_report(processing_ns, dequeued);
+        let pace = per_message / processing_ns;
+        let is_faster = dequeued >= 8 && !report.is_first && self.correction > 1.15 * pace;
+        self.reports.faster = if is_faster { self.reports.faster + 1 } else { 0 };
+        if self.reports.faster >= 2 {
+            // More messages than one at a time allows: it works on several.
+            self.correction = pace.max(1.0 / 64.0);
+            self.reports.faster = 0;
+        }
+        if !(report.is_busy && dequeued >= 4) {
+            return;
+        }
+        let pace = pace.clamp(1.0 / 32.0, 32.0);
+        self.reports.off_pace = match () {
+            () if pace > 1.5 * self.correction => self.reports.off_pace.max(0) + 1,
+            () if pace < 0.67 * self.correction => self.reports.off_pace.min(0) - 1,
+            () => 0,
+        };
+        if self.reports.off_pace.abs() >= 2 {
+            self.correction = pace;
+            self.reports.off_pace = 0;
+        }
+    }
+
+    /// Do the acknowledgements since the last report come after the work, or before it? They precede the report
+    /// on the same connection, so what they ended is in it.
+    ///
+    /// Not asked while messages are about that nobody acknowledges, since the client's queue counts those too.
+    pub(super) fn judge_earliness(&mut self, seen: &Observed, report: &Report) {
+        let (sum, count) = self.acks.take_latencies();
+        let is_pure = self.acks.shift_unacknowledged();
+        if !self.has(flag::ACKS) || !is_pure {
+            return;
+        }
+        let latency = sum.checked_div(count).unwrap_or(0).saturating_sub(2 * seen.delay) as f64;
+        let longer_than = |times: f64| count >= 4 && report.processing_ns > times * latency + MILLISECOND;
+        let holds_acknowledged = report.messages > seen.outstanding + seen.in_transit + 1;
+        if holds_acknowledged || longer_than(4.0) {
+            self.acks.earliness += 2;
+        } else if longer_than(2.0) {
+            self.acks.earliness += 1;
+        } else if count >= 2 && report.processing_ns > 0.0 && latency > 0.8 * report.processing_ns {
+            self.acks.earliness = self.acks.earliness.saturating_sub(1);
+            if self.acks.earliness == 0 {
+                self.set(flag::VERIFIED, true);
+                self.set(flag::EARLY, false);
+            }
+        }
+        self.acks.earliness = self.acks.earliness.min(EARLINESS_MAX);
+        if self.acks.earliness >= EARLY_AT {
+            self.set(flag::EARLY, true);
+            self.set(flag::VERIFIED, false);
+        }
+    }
+
+    /// When the client has something to answer for. A worker that hangs may go on pinging: it then should have
+    /// taken a message long ago.
+    pub(super) fn next_report_due(&self, seen: &Observed, report: &Report) -> u64 {
+        let last = &self.reports;
+        let is_stuck = report.processing_ns == 0.0 && report.is_busy && report.dequeued == 0;
+        let progress_due = last.progress_at.saturating_add((3.0 * self.mean.value()) as u64);
+        if is_stuck && self.mean.value() > 0.0 && progress_due < seen.now {
+            return progress_due;
+        }
+        if last.count < REPORTS_UNTIL_DUE {
+            return u64::MAX;
+        }
+        let interval = last.interval.max(SECOND) as u64;
+        seen.now.saturating_add(interval / 2 * 3 + GRACE_NS + 2 * seen.delay)
+    }
+}
+
+const MILLISECOND: f64 = 1e6;
+const SECOND: f64 = 1e9;
+/// Evidence of early acknowledgements that is taken for a fact, and the most that is kept.
+const EARLY_AT: u32 = 2;
+const EARLINESS_MAX: u32 = 3;
+/// Reports until their interval is known well enough to miss one.
+const REPORTS_UNTIL_DUE: u64 = 3;
+/// What a report may be late beyond half an interval.
+const GRACE_NS: u64 = 50_000_000;
