@@ -125,13 +125,15 @@ impl Broker {
     /// Takes over what `config` says of access: who may come in through which listener, with which password files,
     /// and the ACL. What this takes away stops at once: clients whose credentials do not hold any more are
     /// disconnected, sessions of users who are no more end, and subscriptions deliver only what is allowed. A
-    /// share member that may be one again is so as soon as its connection has noticed. The rest
-    /// of `config` is not looked at.
+    /// share member that may be one again is so as soon as its connection has noticed. What load reports are taken
+    /// from is taken over for connections that begin from now on. The rest of `config` is not looked at.
     ///
     /// # Errors
     /// Something in it cannot be used; then all stays as it is.
     pub fn reload(&self, config: &Config) -> Result<(), AccessError> {
-        enforcement::reload(&self.shared, config)
+        enforcement::reload(&self.shared, config)?;
+        self.shared.report_carriers.replace(config);
+        Ok(())
     }
 
     /// As [`Broker::reload`], after the rules of an [`Authenticator`] or [`Authorizer`] of your own have changed.
@@ -178,3 +180,6 @@ impl std::error::Error for StartError {
 }
 
 const SHUTDOWN: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests;

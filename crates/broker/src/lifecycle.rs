@@ -8,6 +8,7 @@ use tenbin_codec::Will;
 use tenbin_session::{Delivery, Publication, Session, SessionExpiry};
 
 use crate::auth::{Standing, enforcement};
+use crate::outbox::Booked;
 use crate::registry::{Client, Lease, PendingWill};
 use crate::router::Publisher;
 use crate::shared::Shared;
@@ -55,6 +56,7 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
     // been sent. QoS 2 stays with whom it was sent to. [MQTT-4.8.2-4]
     let queued = lease.client.outbox.detach();
     let mut orphans = session.withdraw(|delivery| delivery.share.is_some());
+    take_back(shared, &lease.client, orphans.iter().map(Booked::of).sum());
     orphans.extend(queued);
     // A user who is no more leaves nothing behind.
     let ends_now = end.expiry == SessionExpiry::AtDisconnect || lease.client.rights.standing() == Standing::Revoked;
@@ -67,6 +69,7 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
     }
     let number = lease.client.number;
     if ends_now {
+        lease.state.session = session;
         finish(shared, lease); // first, so that its groups no longer know it [MQTT-4.8.2-5]
         redispatch(shared, number, orphans, now);
         return;
@@ -106,6 +109,11 @@ pub(crate) fn expire(shared: &Shared, mut lease: Lease, now: Instant) {
     }
 }
 
+/// What share groups gave to a member and will not come to an end with it.
+fn take_back(shared: &Shared, client: &Client, booked: Booked) {
+    booked.take_back(&client.load, shared.clock.nanos(Instant::now()));
+}
+
 fn redispatch(shared: &Shared, number: u64, orphans: Vec<Delivery>, now: Instant) {
     if !orphans.is_empty() {
         shared.router.redispatch(orphans, now, &mut Rng::new(number));
@@ -128,7 +136,9 @@ fn wipe(shared: &Shared, lease: &mut Lease) {
         shared.router.unsubscribe(&filter, lease.client.number);
     }
     lease.state.suspended.clear();
-    lease.state.session = Session::new();
+    let session = std::mem::take(&mut lease.state.session);
+    let under_way = session.shared_in_flight();
+    take_back(shared, &lease.client, under_way.map(|delivery| Booked::of_sent(&delivery)).sum());
     lease.state.retained_pages.clear();
     lease.client.outbox.clear();
 }

@@ -22,6 +22,15 @@ pub struct Delivery {
     pub share: Option<NonZeroU64>,
 }
 
+/// A delivery that a share group chose its receiver for, once it is sent: what the group wants to know when it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedDelivery {
+    /// Bytes of its [`PublishTemplate`].
+    pub template_bytes: usize,
+    /// When its PUBLISH was last written.
+    pub sent_at: Instant,
+}
+
 impl Delivery {
     /// A message without subscription identifiers and expiry.
     pub fn new(template: PublishTemplate, qos: QoS, retain: bool) -> Self {
@@ -43,6 +52,11 @@ impl Delivery {
     #[must_use]
     pub fn detach(&self) -> Self {
         Self { template: self.template.detach_head(), ..self.clone() }
+    }
+
+    /// What is left of it for its share group when it is sent at `sent_at`.
+    pub(crate) fn shared(&self, sent_at: Instant) -> Option<SharedDelivery> {
+        self.share.map(|_| SharedDelivery { template_bytes: self.template.len(), sent_at })
     }
 
     pub(crate) fn identifiers(&self) -> &[u32] {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tenbin_balancer::Policy;
-use tenbin_codec::{QoS, TopicName};
+use tenbin_codec::{QoS, ReportCarrier, ReportCarriers, TopicName};
 use tenbin_session::SessionExpiry;
 use tenbin_session::handshake::Capabilities;
 
@@ -31,6 +31,9 @@ use range::Ranged;
 pub struct Config {
     /// Addresses to listen on that let everybody in.
     pub listen: Vec<SocketAddr>,
+    /// What load reports are taken from at the addresses of `listen`.
+    #[serde(deserialize_with = "report_carriers")]
+    pub load_reports: ReportCarriers,
     /// Listeners with settings of their own, beside `listen`.
     pub listeners: Vec<Listener>,
     /// Who may publish and subscribe to what; the first rule that matches decides.
@@ -178,7 +181,10 @@ impl Config {
 
     /// All listeners: those of `listen` first.
     pub(crate) fn all_listeners(&self) -> impl Iterator<Item = Listener> {
-        let anonymous = self.listen.iter().map(|&address| Listener::anonymous(address));
+        let anonymous = self
+            .listen
+            .iter()
+            .map(|&address| Listener { load_reports: self.load_reports, ..Listener::anonymous(address) });
         anonymous.chain(self.listeners.iter().cloned())
     }
 
@@ -271,6 +277,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 1883))],
+            load_reports: ReportCarriers::ALL,
             listeners: Vec::new(),
             acl: Vec::new(),
             acl_default: AclDefault::default(),
@@ -362,6 +369,13 @@ fn policy<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Policy, D
     name.parse().map_err(serde::de::Error::custom)
 }
 
+fn report_carriers<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<ReportCarriers, D::Error> {
+    let words = Vec::<String>::deserialize(deserializer)?;
+    let unknown =
+        |word: &str| serde::de::Error::custom(format!("{word:?} is no carrier: pingreq, ack and publish are"));
+    words.iter().map(|word| word.parse::<ReportCarrier>().map_err(|_| unknown(word))).collect()
+}
+
 fn topic_levels<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let levels = String::deserialize(deserializer)?;
     if levels.is_empty() || TopicName::try_from(&levels[..]).is_ok_and(|_| levels.len() <= 1024) {
@@ -439,6 +453,8 @@ mod tests {
             ("[[acl]]\nallow = \"all\"\ntopic = \"a\"\n[[acl]]\nallow = \"all\"\ntopic = \"a#\"", 6, "a#"),
             ("\n[[acl]]\ntopic = \"a\"", 2, "rule 1"),
             ("acl_default = \"maybe\"", 1, "auto"),
+            ("load_reports = [\"ping\"]", 1, "pingreq"),
+            ("[[listeners]]\naddress = \"127.0.0.1:0\"\nload_reports = [\"acks\"]", 3, "ack and publish"),
         ] {
             let error = Config::parse(text).unwrap_err().to_string();
             assert!(error.contains(&format!("line {line}")), "{text}: {error}");

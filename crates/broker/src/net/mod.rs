@@ -5,8 +5,10 @@ mod authentication;
 mod connection;
 mod handshake;
 mod listener;
+mod load_reports;
 mod reauthentication;
 mod throttle;
 mod transport;
+mod unwritten;
 
 pub(crate) use listener::{bind, run};

@@ -9,7 +9,7 @@ use super::Receiver;
 use super::matches::Terms;
 use crate::clock::Moment;
 use crate::metrics::Metrics;
-use crate::outbox::{Budget, Outbox, OutboxLimits, Queue, Reader};
+use crate::outbox::{Booked, Budget, Outbox, OutboxLimits, Queue, Reader};
 
 /// The sessions that share one subscription, named by share name and filter (MQTT 5.0 §4.8.2).
 ///
@@ -100,8 +100,13 @@ impl SharedGroup {
             return;
         }
         let GroupQueues { limits, budget, .. } = &*self.queues;
-        let dropped = self.waiting().push(delivery, Reader::Absent, limits, budget, now.at);
-        self.queues.metrics.dropped_queue_full.add(dropped);
+        let mut waiting = self.waiting();
+        let dropped = waiting.push(delivery, Reader::Absent, limits, budget, now.at);
+        let expired = waiting.take_expired();
+        drop(waiting);
+        // What waits here is booked on nobody.
+        self.queues.metrics.dropped_queue_full.add(dropped.messages);
+        self.queues.metrics.dropped_expired.add(expired.messages);
         // Whoever connected since the choice may have looked before the message was here.
         self.dispatch_waiting(now, rng);
     }
@@ -152,13 +157,13 @@ impl SharedGroup {
 impl Drop for SharedGroup {
     fn drop(&mut self) {
         let dropped = self.waiting().clear(&self.queues.budget);
-        self.queues.metrics.dropped_offline.add(dropped);
+        self.queues.metrics.dropped_offline.add(dropped.messages);
     }
 }
 
 /// What the balancer gets to know of a message.
 pub(super) fn dispatch(template: &PublishTemplate, qos: QoS, at: Nanos) -> Dispatch {
-    let bytes = u32::try_from(template.len() + PACKET_OVERHEAD).unwrap_or(u32::MAX);
+    let bytes = Booked::packet_bytes(template);
     Dispatch { at, bytes, is_acknowledged: qos.is_acknowledged(), ..Dispatch::default() }
 }
 
@@ -174,5 +179,3 @@ fn readdressed(delivery: Delivery, terms: &Terms) -> Delivery {
 
 /// Every member's, as long as none is configured.
 const WEIGHT: u32 = 1;
-/// What headers, identifiers and expiry add to a message at most, nearly always, in bytes.
-const PACKET_OVERHEAD: usize = 32;

@@ -27,7 +27,7 @@ impl Task {
 
     /// Fails messages of an earlier connection that are larger than what the broker takes on this one.
     pub(super) fn fail_dropped(&mut self, link: &mut Link) {
-        while let Some(id) = link.connection.poll_dropped() {
+        while let Some((id, _)) = link.connection.poll_dropped() {
             if let Some(Request::Publish { reply, .. }) = self.in_flight.remove(id) {
                 let _ = reply.send(Err(ClientErrorKind::NotTaken(ReasonCode::PacketTooLarge)));
             }
@@ -69,7 +69,7 @@ impl Task {
                     link.connection.acknowledge(ack, ReasonCode::Success, now, &mut link.out);
                 }
             }
-            Event::Delivered { packet_id, reason } => {
+            Event::Delivered { packet_id, reason, .. } => {
                 if let Some(Request::Publish { reply, .. }) = self.in_flight.remove(packet_id) {
                     let _ = reply.send(Ok(reason));
                 }

@@ -13,7 +13,8 @@ use crate::router::Grant;
 fn outbox() -> (Arc<Outbox>, Arc<MemberLoad>) {
     let load = Arc::new(MemberLoad::new(Nanos(0)));
     let limits = OutboxLimits { messages: 10, bytes: 10_000, when_full: WhenFull::DropOldest };
-    let outbox = Outbox::new(limits, Arc::clone(&load), Arc::new(Budget::new(10_000)), Arc::<Metrics>::default());
+    let (budget, metrics) = (Arc::new(Budget::new(10_000)), Arc::<Metrics>::default());
+    let outbox = Outbox::new(limits, Arc::clone(&load), budget, metrics, crate::clock::Clock::new());
     (Arc::new(outbox), load)
 }
 

@@ -81,7 +81,7 @@ fn mqtt_3_1_2_25_a_message_too_large_for_the_next_connection_is_dropped_and_told
     side.handle(pubrec(first));
     assert_delivered(side.take(pubcomp(first)), first, ReasonCode::Success);
     assert_eq!(side.published(), [(last, true)]);
-    assert_eq!([(); 3].map(|()| side.connection.poll_dropped()), [Some(second), Some(third), None]);
+    assert_eq!([(); 3].map(|()| side.connection.poll_dropped().map(|(id, _)| id)), [Some(second), Some(third), None]);
     assert_eq!(side.connection.session().in_flight(), 1);
 }
 
