@@ -20,17 +20,16 @@ pub enum Command {
 /// Arguments of `scenario`. What is not given is as the scenario has it.
 #[derive(Debug, Clone, Args)]
 pub struct ScenarioArgs {
-    /// 1: all workers take 25 ms a message; 2: 25, 25 and 50 ms; step, pause, churn, burst; or the file of a scenario
-    /// as `simulate` has it
+    /// 1: all workers take 25 ms a message; 2: 25, 25 and 50 ms; step, pause, churn, burst and others of scenarios/; or
+    /// a file
     #[arg(value_name = "1|2|NAME|FILE.toml")]
     pub(crate) scenario: String,
 
-    /// Policies of the brokers that are started, one after the other; with --broker only a label
-    /// [default: thesis_score]
+    /// Policies of the brokers that are started, one after the other; with --broker only a label [default: the broker's]
     #[arg(long = "policy", value_name = "NAME,…", value_delimiter = ',')]
     pub(crate) policies: Vec<String>,
 
-    /// Run random, round_robin and thesis_score, one after the other
+    /// Run the policies that were published: random, round_robin and thesis_score
     #[arg(long, conflicts_with = "policies")]
     pub(crate) all: bool,
 

@@ -93,7 +93,7 @@ impl fmt::Display for LoadgenError {
             }
             Self::BrokerExited { status, said } => write!(f, "the broker ended by itself ({status}){}", Said(said)),
             Self::NotReady { worker, program } => {
-                write!(f, "{worker} ({}) did not say within 20 s that it is ready", program.display())
+                write!(f, "{worker}: {} has not said that it is ready", program.display())
             }
             Self::Scenario(error) => error.fmt(f),
             Self::Connect { address, reason } => write!(f, "cannot connect to {address}: {reason}"),

@@ -44,8 +44,8 @@ pub use runs::{Case, run_all};
 pub use scenario::Scenario;
 pub use span::Span;
 
-/// What [`Arrivals::instants`] draws from.
-pub use tenbin_balancer::Rng;
+/// The policies, and what [`Arrivals::instants`] draws from.
+pub use tenbin_balancer::{Policy, Rng};
 
 /// Runs the command to its end; results go to standard output.
 ///

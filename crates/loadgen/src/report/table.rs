@@ -141,7 +141,7 @@ pub(super) fn write_overview(
         if let Some((_, simulated)) = simulated.iter().find(|(name, _)| name == policy) {
             let Simulated { mean, p50, p99, max } = *simulated;
             let cells = [number(mean), String::new(), String::new(), number(p50), number(p99), number(max)];
-            row(out, "  simulated", cells.into_iter())?;
+            row(out, "  simulated", cells)?;
             let ratio = median(&of_runs(runs, policy, |latency| latency.mean)).map(|measured| measured / mean);
             if let Some(ratio) = ratio.filter(|ratio| ratio.is_finite()) {
                 row(out, "  measured / simulated", [format!("{ratio:.2}")])?;

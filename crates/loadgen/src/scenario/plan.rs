@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use tenbin_codec::QoS;
 use tenbin_simulator::scenario::{Acknowledges, Reports, WorkerKind};
-use tenbin_simulator::{Arrivals, Scenario, Span};
+use tenbin_simulator::{Arrivals, Policy, Scenario, Span};
 
 use super::{Schedule, shipped};
 use crate::args::{Acks, Reports as ReportsArg};
@@ -151,9 +151,9 @@ fn policies(args: &ScenarioArgs) -> Result<Vec<String>, LoadgenError> {
         return Err(LoadgenError::Arguments(text.to_owned()));
     }
     Ok(match args.policies.as_slice() {
-        _ if args.all => ALL_POLICIES.map(str::to_owned).to_vec(),
+        _ if args.all => PUBLISHED_POLICIES.map(str::to_owned).to_vec(),
         [] if args.broker.is_some() => vec![UNNAMED_POLICY.to_owned()],
-        [] => vec![DEFAULT_POLICY.to_owned()],
+        [] => vec![Policy::default().name().to_owned()],
         policies => policies.to_vec(),
     })
 }
@@ -175,9 +175,8 @@ const THREADS_MAX: u64 = 200;
 /// Every message is recorded, at about a hundred bytes.
 const MESSAGES_MAX: u32 = 10_000_000;
 
-/// The baselines first, as in the published tables.
-const ALL_POLICIES: [&str; 3] = ["random", "round_robin", "thesis_score"];
-const DEFAULT_POLICY: &str = "thesis_score";
+/// Those that were published, the baselines first.
+const PUBLISHED_POLICIES: [&str; 3] = ["random", "round_robin", "thesis_score"];
 
 /// Label of a given broker whose policy nobody has named.
 const UNNAMED_POLICY: &str = "broker";
@@ -202,7 +201,7 @@ mod tests {
         assert_eq!((plan.schedule.messages(), plan.schedule.due_ns()[1]), (1500, 10_000_000));
         assert_eq!((plan.qos, plan.ping_interval(), plan.runs), (QoS::AtMostOnce, Duration::from_secs(1), 1));
         assert!(plan.warm_up.is_none() && plan.worker_command.is_none());
-        assert_eq!(plan.policies, ["thesis_score"]);
+        assert_eq!(plan.policies, [Policy::default().name()]);
     }
 
     #[test]
@@ -236,10 +235,11 @@ mod tests {
 
     #[test]
     fn the_scenarios_that_are_shipped_can_be_run() {
-        for name in ["1", "2", "step", "pause", "churn", "burst"] {
+        for name in ["1", "2", "step", "pause", "churn", "burst", "scenario_2_10.0ms_remembered"] {
             let plan = plan(&format!("scenario {name}")).unwrap();
             assert_eq!(plan.scenario.name, name);
         }
+        assert!(plan("scenario scenario_2_10.0ms_remembered").unwrap().warm_up.is_some());
         assert!(plan("scenario nothing").is_err());
         assert!(plan("scenario nothing.toml").is_err());
     }

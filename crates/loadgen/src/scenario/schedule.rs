@@ -23,7 +23,7 @@ impl Schedule {
     /// How many messages are due within `duration`, the first of them at its start; at least one.
     pub fn messages_in(duration: Duration, arrivals: Arrivals) -> u64 {
         let times = duration.as_nanos().div_ceil(interval(arrivals).as_nanos().max(1));
-        let together = if let Arrivals::Bursts { messages, .. } = arrivals { messages } else { 1 };
+        let together = if let Arrivals::Bursts { messages, .. } = arrivals { messages.get() } else { 1 };
         u64::try_from(times).unwrap_or(u64::MAX).max(1).saturating_mul(u64::from(together))
     }
 
@@ -52,6 +52,8 @@ fn interval(arrivals: Arrivals) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use tenbin_simulator::Span;
 
     use super::*;
@@ -71,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_burst_is_due_at_one_instant() {
-        let bursts = Arrivals::Bursts { messages: 3, every: Span::from_ms(2.0) };
+        let bursts = Arrivals::Bursts { messages: NonZeroU32::new(3).unwrap(), every: Span::from_ms(2.0) };
         let schedule = Schedule::new(bursts, 7, 0);
         assert_eq!(schedule.due_ns(), [0, 0, 0, 2_000_000, 2_000_000, 2_000_000, 4_000_000]);
         assert_eq!(schedule.duration(), Duration::from_millis(6));

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use tenbin_simulator::Scenario;
+use tenbin_simulator::{Scenario, suite};
 
 use crate::LoadgenError;
 
@@ -12,20 +12,17 @@ pub(super) fn find(name: &str) -> Result<Scenario, LoadgenError> {
     if name.ends_with(".toml") {
         return Scenario::read(Path::new(name)).map_err(LoadgenError::Scenario);
     }
-    let Some((_, text)) = SHIPPED.iter().find(|(shipped, _)| *shipped == name) else {
-        let names: Vec<_> = SHIPPED.iter().map(|(shipped, _)| *shipped).collect();
-        let text = format!("no scenario {name:?}: want {}, or a file that ends in .toml", names.join(", "));
-        return Err(LoadgenError::Arguments(text));
-    };
-    Scenario::parse(name, text).map_err(LoadgenError::Scenario)
+    let shipped_name = PUBLISHED.iter().find(|(number, _)| *number == name).map_or(name, |(_, name)| name);
+    let mut shipped = suite::shipped();
+    let names: Vec<_> = shipped.iter().map(|scenario| scenario.name.clone()).collect();
+    match names.iter().position(|shipped| shipped == shipped_name) {
+        Some(index) => Ok(Scenario { name: name.to_owned(), ..shipped.swap_remove(index) }),
+        None => {
+            let text = format!("no scenario {name:?}: want 1, 2, {}, or a file that ends in .toml", names.join(", "));
+            Err(LoadgenError::Arguments(text))
+        }
+    }
 }
 
-/// Those that have a name; the files are `simulate`'s too.
-const SHIPPED: [(&str, &str); 6] = [
-    ("1", include_str!("../../../../scenarios/scenario_1.toml")),
-    ("2", include_str!("../../../../scenarios/scenario_2_10.0ms.toml")),
-    ("step", include_str!("../../../../scenarios/step.toml")),
-    ("pause", include_str!("../../../../scenarios/pause.toml")),
-    ("churn", include_str!("../../../../scenarios/churn.toml")),
-    ("burst", include_str!("../../../../scenarios/burst.toml")),
-];
+/// Scenarios that are known by the number they were published under.
+const PUBLISHED: [(&str, &str); 2] = [("1", "scenario_1"), ("2", "scenario_2_10.0ms")];
