@@ -20,14 +20,9 @@ impl ListenerCarriers {
         self.0.load().get(listener).copied().unwrap_or(ReportCarriers::ALL)
     }
 
-    /// For connections that begin from now on; a listener that `config` does not name goes on as it was.
+    /// For connections that begin from now on. A reload names every listener that is open.
     pub(crate) fn replace(&self, config: &Config) {
-        self.0.rcu(|old| {
-            old.iter()
-                .map(|(name, &carriers)| (Arc::clone(name), carriers))
-                .chain(by_name(config))
-                .collect::<HashMap<_, _>>()
-        });
+        self.0.store(Arc::new(by_name(config).collect()));
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use tenbin_client::ReportCarrier;
 use tenbin_codec::{ProtocolVersion, QoS};
 
 use crate::throughput::TargetArg;
@@ -53,13 +54,17 @@ pub struct ScenarioArgs {
     #[arg(long, value_name = "WHEN")]
     pub(crate) acks: Option<Acks>,
 
-    /// How the workers report their load
+    /// What carries the workers' load reports [default: what the broker says it takes]
     #[arg(long, value_name = "CARRIER")]
     pub(crate) reports: Option<Reports>,
 
     /// Time between two load reports of a worker
     #[arg(long, value_name = "TIME", value_parser = positive_duration)]
     pub(crate) ping_interval: Option<Duration>,
+
+    /// Workers also report before the interval ends where much has changed; the published experiment has no such reports
+    #[arg(long)]
+    pub(crate) eager_pings: bool,
 
     /// The same workers have been in the group before, for so long, so that the broker can know their speed
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "3s")]
@@ -68,7 +73,7 @@ pub struct ScenarioArgs {
 
     /// Workers that are programs of their own, see docs/LOADGEN.md; started as
     /// COMMAND HOST PORT CLIENT_ID FILTER QOS SERVICE_MS
-    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["acks", "reports", "ping_interval", "warm"])]
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["acks", "reports", "ping_interval", "eager_pings", "warm"])]
     pub(crate) worker_command: Option<String>,
 
     /// Runs for each policy; the medians count
@@ -96,10 +101,25 @@ pub(crate) enum Acks {
 /// How a worker reports its load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Reports {
-    /// Not at all, like any other MQTT client
+    /// Nothing: they do not report, like any other MQTT client
     None,
-    /// In extended PINGREQs
+    /// Extended PINGREQs
     Pingreq,
+    /// Acknowledgements, at QoS 1 and 2
+    Ack,
+    /// Messages to $load
+    Publish,
+}
+
+impl Reports {
+    pub(crate) fn carrier(self) -> Option<ReportCarrier> {
+        match self {
+            Self::None => None,
+            Self::Pingreq => Some(ReportCarrier::PingReq),
+            Self::Ack => Some(ReportCarrier::Ack),
+            Self::Publish => Some(ReportCarrier::Publish),
+        }
+    }
 }
 
 /// Arguments of `throughput`.
@@ -126,8 +146,8 @@ pub struct ThroughputArgs {
     #[arg(long, conflicts_with = "shared")]
     pub(crate) fanout: bool,
 
-    /// Bytes of a payload
-    #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = clap::value_parser!(u32).range(..=1 << 20))]
+    /// Bytes of a payload, at least 1
+    #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub(crate) payload: u32,
 
     /// Quality of Service of publishers and subscribers

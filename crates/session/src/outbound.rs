@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Instant;
 
 use tenbin_codec::{PacketId, QoS};
@@ -32,7 +33,8 @@ pub(crate) struct Outbound {
 pub(crate) enum Stage {
     /// PUBACK (QoS 1) or PUBREC (QoS 2); and when the message was last written.
     Published(Delivery, Instant),
-    /// PUBCOMP: the peer has the message, which is forgotten here `[MQTT-4.3.3-6]`, but for its share group.
+    /// PUBCOMP: the message is forgotten here, since the peer has it `[MQTT-4.3.3-6]` or is not to have it again; but
+    /// for its share group.
     Released(Option<SharedDelivery>),
     /// SUBACK or UNSUBACK; ends with the connection.
     Request,
@@ -115,6 +117,34 @@ impl Outbound {
             }
         }
         withdrawn
+    }
+
+    /// Gives up what is `unwanted` among the messages of `sequences` that wait for PUBACK or PUBREC; how many. At
+    /// QoS 2 the peer may have the message and keep its Packet Identifier until PUBREL, which is what is left to be
+    /// said: to a peer that does not have it, an identifier that is not found is no error during recovery
+    /// (MQTT 5.0 §3.7.2.1).
+    pub(crate) fn give_up(
+        &mut self,
+        sequences: Range<u64>,
+        unwanted: impl Fn(&Delivery) -> bool,
+        mut released: impl FnMut(PacketId),
+    ) -> usize {
+        let mut given_up = 0;
+        for id in sequences.map(packet_id) {
+            let Some(stage @ Stage::Published(delivery, _)) = self.stage(id) else { continue };
+            if !unwanted(delivery) {
+                continue;
+            }
+            given_up += 1;
+            if delivery.qos == QoS::ExactlyOnce {
+                let shared = stage.shared();
+                self.advance(id, Stage::Released(shared));
+                released(id);
+            } else {
+                self.close(id);
+            }
+        }
+        given_up
     }
 
     /// Copies what waits for an acknowledgement out of the buffers that it was read into.

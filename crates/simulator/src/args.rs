@@ -25,7 +25,7 @@ pub struct SimulateArgs {
 /// What else can be simulated.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum Command {
-    /// All scenarios of the project, the goals of the default policy, and random scenarios
+    /// All scenarios of the project, the goals of adaptive, and random scenarios
     Suite(SuiteArgs),
     /// Random scenarios by their seeds, as the suite names them
     Random(RandomArgs),

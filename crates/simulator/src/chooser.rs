@@ -15,7 +15,7 @@ pub enum Chooser {
 }
 
 impl Chooser {
-    /// What is compared if nothing is asked for: the default policy beside those that others use, and the bound.
+    /// What is compared if nothing is asked for: `adaptive` beside what others use, and the bound.
     pub fn telling() -> Vec<Self> {
         TELLING.iter().filter_map(|name| name.parse().ok()).chain([Self::CentralQueue]).collect()
     }

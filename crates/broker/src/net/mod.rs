@@ -10,5 +10,6 @@ mod reauthentication;
 mod throttle;
 mod transport;
 mod unwritten;
+mod words;
 
 pub(crate) use listener::{bind, run};

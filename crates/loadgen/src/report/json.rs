@@ -20,6 +20,8 @@ pub(super) fn summary(plan: &Plan, runs: &[Run], simulated: &[(String, Simulated
             "payload_bytes": crate::payload::Stamp::PAYLOAD_LEN,
             "qos": plan.qos.bits(),
             "ping_interval_ms": plan.ping_interval().as_secs_f64() * 1e3,
+            "eager_pings": plan.scenario.pings.eager,
+            "report_carrier": plan.carrier.map(|carrier| carrier.as_str()),
             "warm_up_ms": plan.warm_up.as_ref().map(|warm_up| warm_up.duration().as_secs_f64() * 1e3),
             "worker_command": plan.worker_command,
             "service_ms": plan.scenario.workers.iter().flat_map(service_ms).collect::<Vec<_>>(),

@@ -27,7 +27,11 @@ pub(super) fn write_plan(out: &mut dyn Write, plan: &Plan) -> io::Result<()> {
     match &plan.worker_command {
         Some(command) => writeln!(out, "each is a program of its own: {}", command.join(" "))?,
         None if scenario.workers.iter().all(|kind| kind.reports == Reports::Never) => writeln!(out, "no reports")?,
-        None => writeln!(out, "reports every {:?}", plan.ping_interval())?,
+        None => {
+            let early = if plan.scenario.pings.eager { " and early" } else { "" };
+            let carrier = plan.carrier.map_or(String::new(), |carrier| format!(", carried by {carrier}"));
+            writeln!(out, "reports every {:?}{early}{carrier}", plan.ping_interval())?;
+        }
     }
     if let Some(warm_up) = &plan.warm_up {
         writeln!(out, "they have been there before, for {:.1?}", warm_up.duration())?;

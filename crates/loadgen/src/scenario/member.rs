@@ -36,7 +36,7 @@ impl Member {
     /// Connects and subscribes.
     pub(super) async fn join(stage: &Stage<'_>, role: &Role) -> Result<Self, LoadgenError> {
         let network = Network::start()?;
-        let reporter = LoadReporter::new(stage.plan.ping_interval());
+        let reporter = LoadReporter::new(stage.plan.ping_interval()).eager(stage.plan.scenario.pings.eager);
         let acknowledges = stage.plan.qos.is_acknowledged() && role.kind.acknowledges == Acknowledges::AfterProcessing;
         let mode = if acknowledges { AcknowledgeMode::Manual } else { AcknowledgeMode::OnReceipt };
         let mut options = ClientOptions::new(stage.address, stage.client_id(role))
@@ -45,6 +45,9 @@ impl Member {
             .queue(stage.plan.queue_len());
         if role.kind.reports == Reports::Honest {
             options = options.load_reporter(reporter.clone());
+        }
+        if let Some(carrier) = stage.plan.carrier {
+            options = options.report_carrier(carrier);
         }
         let (client, events) = network.run(connect(stage.address.to_owned(), options)).await?;
         let subscription =

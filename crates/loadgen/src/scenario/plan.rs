@@ -1,6 +1,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use tenbin_client::ReportCarrier;
 use tenbin_codec::QoS;
 use tenbin_simulator::scenario::{Acknowledges, Reports, WorkerKind};
 use tenbin_simulator::{Arrivals, Policy, Scenario, Span};
@@ -18,6 +19,8 @@ pub(crate) struct Plan {
     pub(crate) qos: QoS,
     /// What is published before the run to those workers that the broker is to remember.
     pub(crate) warm_up: Option<Schedule>,
+    /// What carries reports; `None` leaves it to the broker.
+    pub(crate) carrier: Option<ReportCarrier>,
     /// Program and arguments of workers that are no clients of ours.
     pub(crate) worker_command: Option<Vec<String>>,
     /// Names of the policies, one of which a given broker has already.
@@ -37,6 +40,10 @@ impl Plan {
         if let Some(reason) = not_on_sockets(&scenario) {
             return Err(LoadgenError::Arguments(format!("scenario {}: {reason}", scenario.name)));
         }
+        let carrier = args.reports.and_then(ReportsArg::carrier);
+        if carrier == Some(ReportCarrier::Ack) && qos == QoS::AtMostOnce {
+            return Err(LoadgenError::Arguments("nothing is acknowledged at QoS 0".to_owned()));
+        }
         let schedule = Schedule::new(scenario.arrivals, scenario.messages.get(), SEED);
         let is_remembered = scenario.workers.iter().any(|kind| kind.remembered);
         let warm_up = is_remembered.then(|| {
@@ -48,6 +55,7 @@ impl Plan {
             schedule,
             qos,
             warm_up: warm_up.transpose()?,
+            carrier,
             worker_command: worker_command.transpose()?,
             policies: policies(args)?,
             runs: args.runs,
@@ -85,6 +93,7 @@ fn replace(scenario: &mut Scenario, args: &ScenarioArgs) -> Result<(), LoadgenEr
         let messages = messages_in(duration, scenario.arrivals)?;
         scenario.messages = messages.try_into().expect("at least one is due");
     }
+    scenario.pings.eager |= args.eager_pings;
     if let Some(interval) = args.ping_interval {
         scenario.pings.every = span(interval);
     }
@@ -96,7 +105,7 @@ fn replace(scenario: &mut Scenario, args: &ScenarioArgs) -> Result<(), LoadgenEr
         }
         match args.reports {
             Some(ReportsArg::None) => kind.reports = Reports::Never,
-            Some(ReportsArg::Pingreq) => kind.reports = Reports::Honest,
+            Some(_) => kind.reports = Reports::Honest,
             None => {}
         }
         kind.remembered |= args.warm.is_some();
@@ -121,8 +130,6 @@ fn not_on_sockets(scenario: &Scenario) -> Option<&'static str> {
         Some("no worker lies")
     } else if scenario.publishers.get() > 1 || scenario.topics.get() > 1 {
         Some("there is one publisher with one topic")
-    } else if scenario.pings.eager {
-        Some("no worker pings before its time")
     } else if threads > THREADS_MAX {
         Some("at most 200 threads work")
     } else {
@@ -200,6 +207,7 @@ mod tests {
         assert!(kinds.eq([(2, 25.0), (1, 50.0)]));
         assert_eq!((plan.schedule.messages(), plan.schedule.due_ns()[1]), (1500, 10_000_000));
         assert_eq!((plan.qos, plan.ping_interval(), plan.runs), (QoS::AtMostOnce, Duration::from_secs(1), 1));
+        assert!(!plan.scenario.pings.eager);
         assert!(plan.warm_up.is_none() && plan.worker_command.is_none());
         assert_eq!(plan.policies, [Policy::default().name()]);
     }
@@ -223,14 +231,29 @@ mod tests {
 
     #[test]
     fn arguments_replace_what_the_scenario_says_of_its_workers() {
-        let line = "scenario 2 --qos 1 --acks received --reports none --ping-interval 300ms --warm";
+        let line = "scenario 2 --qos 1 --acks received --reports none --ping-interval 300ms --eager-pings --warm";
         let plan = plan(line).unwrap();
         assert_eq!((plan.qos, plan.ping_interval()), (QoS::AtLeastOnce, Duration::from_millis(300)));
+        assert!(plan.scenario.pings.eager);
         assert_eq!(plan.warm_up.map(|schedule| schedule.messages()), Some(300));
         for kind in &plan.scenario.workers {
             assert_eq!((kind.acknowledges, kind.reports), (Acknowledges::OnArrival, Reports::Never));
             assert!(kind.remembered);
         }
+    }
+
+    #[test]
+    fn what_carries_reports_is_up_to_the_broker_unless_it_is_given() {
+        for (argument, carrier) in [
+            ("", None),
+            (" --reports none", None),
+            (" --reports pingreq", Some(ReportCarrier::PingReq)),
+            (" --reports ack", Some(ReportCarrier::Ack)),
+            (" --reports publish", Some(ReportCarrier::Publish)),
+        ] {
+            assert_eq!(plan(&format!("scenario 2 --qos 1{argument}")).unwrap().carrier, carrier, "{argument}");
+        }
+        assert!(plan("scenario 2 --qos 0 --reports ack").is_err());
     }
 
     #[test]
@@ -250,7 +273,7 @@ mod tests {
         let scenario = |rest: &str| Scenario::parse("test", &format!("{text}{rest}")).unwrap();
         assert_eq!(not_on_sockets(&scenario("")), None);
         let lie = "reports = { lie = { queue = 0, processing = \"1us\" } }";
-        for rest in ["delay = \"2ms\"", "threads = 201", lie, "[pings]\neager = true"] {
+        for rest in ["delay = \"2ms\"", "threads = 201", lie] {
             assert!(not_on_sockets(&scenario(rest)).is_some(), "{rest}");
         }
     }

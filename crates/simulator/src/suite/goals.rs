@@ -1,8 +1,8 @@
-//! What the default policy has to reach in the shipped scenarios.
+//! What `adaptive` has to reach in the shipped scenarios.
 
 use crate::figures::{Figures, WorkerFigures};
 
-/// An upper bound for one figure of the default policy.
+/// An upper bound for one figure of `adaptive`.
 #[derive(Clone, Copy, Debug)]
 pub struct Goal {
     /// Name of a shipped scenario.

@@ -38,7 +38,7 @@ impl Judged {
     }
 }
 
-/// Runs what the goals speak of and judges the default policy, each scenario with so many seeds as it says, or at
+/// Runs what the goals speak of and judges `adaptive`, each scenario with so many seeds as it says, or at
 /// most `seeds_max`.
 pub fn judge(goals: &[Goal], seeds_max: u32) -> Vec<Judged> {
     let scenarios = shipped();
@@ -47,7 +47,7 @@ pub fn judge(goals: &[Goal], seeds_max: u32) -> Vec<Judged> {
         .map(|goal| {
             let scenario = scenarios.iter().find(|scenario| scenario.name == goal.scenario);
             let scenario = scenario.unwrap_or_else(|| panic!("no scenario {}", goal.scenario));
-            let choosers = vec![DEFAULT, ROUND_ROBIN];
+            let choosers = vec![ADAPTIVE, ROUND_ROBIN];
             Case { scenario, qos: goal.qos, choosers, seed: 1, seeds: scenario.seeds.get().min(seeds_max) }
         })
         .collect();
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &SuiteArgs, out: &mut dyn Write) -> Result<(), SimulateE
     let figures = run_all(&cases);
 
     let random: Vec<_> = (0..args.random).map(|index| random_scenario(random_seed(how.seed, index))).collect();
-    let random_cases = Case::of(&random, &[DEFAULT, THESIS_SCORE], how);
+    let random_cases = Case::of(&random, &[ADAPTIVE, THESIS_SCORE], how);
     let random_figures = run_all(&random_cases);
 
     let judged = judge_cases(&cases, &figures);
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &SuiteArgs, out: &mut dyn Write) -> Result<(), SimulateE
 fn choosers(how: &How) -> Vec<Chooser> {
     let mut choosers = if how.policy.is_empty() { Chooser::telling() } else { how.policy.clone() };
     // Those that the goals need.
-    for needed in [DEFAULT, ROUND_ROBIN] {
+    for needed in [ADAPTIVE, ROUND_ROBIN] {
         if !choosers.contains(&needed) {
             choosers.push(needed);
         }
@@ -101,7 +101,7 @@ fn judge_cases(cases: &[Case<'_>], figures: &[Vec<Figures>]) -> Vec<Judged> {
             let column = cases[index].choosers.iter().position(|&is| is == chooser)?;
             figures[index].get(column)
         };
-        Some(Judged { goal, value: goal.figure.value(of(DEFAULT)?, of(ROUND_ROBIN)?) })
+        Some(Judged { goal, value: goal.figure.value(of(ADAPTIVE)?, of(ROUND_ROBIN)?) })
     };
     GOALS.iter().filter_map(judge).collect()
 }
@@ -111,6 +111,6 @@ fn random_seed(seed: u64, index: u32) -> u64 {
     seed.wrapping_mul(100_000).wrapping_add(u64::from(index))
 }
 
-const DEFAULT: Chooser = Chooser::Policy(Policy::Adaptive);
+const ADAPTIVE: Chooser = Chooser::Policy(Policy::Adaptive);
 const ROUND_ROBIN: Chooser = Chooser::Policy(Policy::RoundRobin);
 const THESIS_SCORE: Chooser = Chooser::Policy(Policy::ThesisScore);

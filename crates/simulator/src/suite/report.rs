@@ -30,7 +30,7 @@ pub(super) fn write_overview(out: &mut dyn Write, cases: &[Case<'_>], figures: &
 /// A line for each goal.
 pub(super) fn write_goals(out: &mut dyn Write, judged: &[Judged]) -> io::Result<()> {
     let met = judged.iter().filter(|judged| judged.is_met()).count();
-    writeln!(out, "\ngoals of the default policy, {}: {met} of {} met", super::DEFAULT, judged.len())?;
+    writeln!(out, "\ngoals of {}: {met} of {} met", super::ADAPTIVE, judged.len())?;
     for judged in judged {
         let goal = judged.goal;
         let verdict = if judged.is_met() {
@@ -66,7 +66,7 @@ pub(super) fn goals_json(judged: &[Judged]) -> Value {
     judged.iter().map(goal).collect()
 }
 
-/// How the default policy does against the thesis' in random scenarios, and where it loses.
+/// How `adaptive` does against the thesis' in random scenarios, and where it loses.
 pub(super) fn write_random(out: &mut dyn Write, cases: &[Case<'_>], figures: &[Vec<Figures>]) -> io::Result<()> {
     if cases.is_empty() {
         return Ok(());

@@ -120,14 +120,14 @@ impl TestClient {
         publish.properties = properties.boxed();
         self.send(Packet::Publish(publish));
         match qos {
-            QoS::AtMostOnce => return self.settle(),
-            QoS::AtLeastOnce => self.wait_for(PacketType::PubAck),
+            QoS::AtMostOnce => self.settle(),
+            QoS::AtLeastOnce => drop(self.wait_for(PacketType::PubAck)),
             QoS::ExactlyOnce => {
                 self.wait_for(PacketType::PubRec);
                 self.send(Packet::PubRel(Ack::new(id.unwrap(), ReasonCode::Success)));
-                self.wait_for(PacketType::PubComp)
+                self.wait_for(PacketType::PubComp);
             }
-        };
+        }
     }
 }
 
