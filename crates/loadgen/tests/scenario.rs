@@ -79,6 +79,23 @@ fn at_every_qos_each_message_is_taken_once_and_recorded() {
 }
 
 #[test]
+fn what_is_simulated_stands_beside_what_is_measured() {
+    let (address, directory) = (fake_broker::start(Faults::default()), Directory::new("compare"));
+    let out = directory.0.display();
+    let line = format!("scenario 2 --broker {address} --interval 5ms --duration 50ms --compare --out {out}");
+    let text = run(&format!("{line} --policy round_robin")).unwrap();
+    // Ten messages in turn: 0, 10, 20, 30; 0, 10, 20; 0, 35, 70 ms. On average 19.5, and 0.2 ms on the way.
+    let simulated = text.lines().find(|line| line.trim_start().starts_with("simulated")).expect("a row");
+    assert_eq!(simulated.split_whitespace().nth(1), Some("19.7"), "{text}");
+    assert!(text.contains("measured / simulated"), "{text}");
+    assert!(directory.summary()["policies"][0]["simulated_latency_ms"]["mean"].is_f64());
+
+    // A name that the balancer does not know is a label only.
+    let text = run(&format!("{line} --policy somebody's")).unwrap();
+    assert!(!text.contains("simulated"), "{text}");
+}
+
+#[test]
 fn what_a_broker_loses_and_repeats_is_counted() {
     let faults = Faults { lose: Some(3), duplicate: Some(7), ..Faults::default() };
     let (address, directory) = (fake_broker::start(faults), Directory::new("faults"));

@@ -52,7 +52,7 @@ impl<'a> Report<'a> {
             let path = directory.join(format!("{}-run{number}.csv", file_name(policy)));
             write_file(&path, |file| csv::write_messages(file, record))?;
         }
-        let run = Run { policy: policy.to_owned(), number, figures: RunFigures::of(plan, record) };
+        let run = Run { policy: policy.to_owned(), number, figures: RunFigures::of(record) };
         table::write_run(self.out, plan, &run).and_then(|()| self.out.flush()).map_err(LoadgenError::Print)?;
         self.runs.push(run);
         Ok(())

@@ -12,7 +12,7 @@ use crate::statistics::{Summary, median};
 /// What is going to run.
 pub(super) fn write_plan(out: &mut dyn Write, plan: &Plan) -> io::Result<()> {
     let scenario = &plan.scenario;
-    let (messages, bytes) = (plan.schedule.messages(), crate::payload::Stamp::PAYLOAD_LEN);
+    let (messages, bytes) = (plan.scenario.messages, crate::payload::Stamp::PAYLOAD_LEN);
     writeln!(
         out,
         "scenario {}: {messages} messages of {bytes} bytes, {}, QoS {}",
@@ -33,8 +33,8 @@ pub(super) fn write_plan(out: &mut dyn Write, plan: &Plan) -> io::Result<()> {
             writeln!(out, "reports every {:?}{early}{carrier}", plan.ping_interval())?;
         }
     }
-    if let Some(warm_up) = &plan.warm_up {
-        writeln!(out, "they have been there before, for {:.1?}", warm_up.duration())?;
+    if let Some(warm_up) = plan.warm_up {
+        writeln!(out, "they have been there before, for {warm_up:?}")?;
     }
     writeln!(out, "latency: from creation until taken from the worker's queue, in ms")?;
     if scenario.name == "2" {
@@ -109,7 +109,7 @@ pub(super) fn write_run(out: &mut dyn Write, plan: &Plan, run: &Run) -> io::Resu
 }
 
 fn write_stable_phase(out: &mut dyn Write, plan: &Plan, run: &Run) -> io::Result<()> {
-    if !matches!(plan.scenario.name.as_str(), "1" | "2") || plan.schedule.messages() < STABLE_PHASE.end {
+    if !matches!(plan.scenario.name.as_str(), "1" | "2") || u64::from(plan.scenario.messages.get()) < STABLE_PHASE.end {
         return Ok(());
     }
     let published = stable_phase(&plan.scenario.name, &run.policy);
@@ -134,22 +134,26 @@ pub(super) fn write_overview(
 ) -> io::Result<()> {
     let of = if plan.runs > 1 { format!(", medians of {} runs", plan.runs) } else { String::new() };
     writeln!(out, "\nlatency of all messages in ms{of}")?;
-    row(out, "", ["mean", "low mean", "high mean", "p50", "p99", "max", "published"])?;
+    let head = ["mean", "p50", "p99", "max", "published", "low mean", "high mean"];
+    row(out, "", &head[..if plan.runs > 1 { 7 } else { 5 }])?;
     for policy in &plan.policies {
-        let middle = |figure: fn(&Summary) -> f64| median(&of_runs(runs, policy, figure)).map_or(dash(), number);
-        let means = Summary::of(&of_runs(runs, policy, |latency| latency.mean));
-        let (least, largest) = means.map_or((dash(), dash()), |means| (number(means.min), number(means.max)));
-        let cells = [middle(|l| l.mean), least, largest, middle(|l| l.p50), middle(|l| l.p99), middle(|l| l.max)];
-        let published = overall_ms(&plan.scenario.name, policy).map_or(dash(), number);
-        row(out, policy, cells.into_iter().chain([published]))?;
+        let middle = |figure: fn(&Summary) -> f64| median(&of_runs(runs, policy, figure));
+        let [mean, p50, p99, max] = [middle(|l| l.mean), middle(|l| l.p50), middle(|l| l.p99), middle(|l| l.max)];
+        let published = overall_ms(&plan.scenario.name, policy);
+        let mut cells = vec![mean, p50, p99, max, published];
+        if plan.runs > 1 {
+            let means = Summary::of(&of_runs(runs, policy, |latency| latency.mean));
+            cells.extend([means.map(|means| means.min), means.map(|means| means.max)]);
+        }
+        row(out, policy, cells.into_iter().map(|cell| cell.map_or(dash(), number)))?;
         if let Some((_, simulated)) = simulated.iter().find(|(name, _)| name == policy) {
-            let Simulated { mean, p50, p99, max } = *simulated;
-            let cells = [number(mean), String::new(), String::new(), number(p50), number(p99), number(max)];
-            row(out, "  simulated", cells)?;
-            let ratio = median(&of_runs(runs, policy, |latency| latency.mean)).map(|measured| measured / mean);
-            if let Some(ratio) = ratio.filter(|ratio| ratio.is_finite()) {
-                row(out, "  measured / simulated", [format!("{ratio:.2}")])?;
-            }
+            row(out, "  simulated", [simulated.mean, simulated.p50, simulated.p99, simulated.max].map(number))?;
+            let ratio = |measured: Option<f64>, simulated: f64| {
+                let ratio = measured.map(|measured| measured / simulated).filter(|ratio| ratio.is_finite());
+                ratio.map_or(dash(), |ratio| format!("{ratio:.2}"))
+            };
+            let ratios = [ratio(mean, simulated.mean), String::new(), ratio(p99, simulated.p99)];
+            row(out, "  measured / simulated", ratios)?;
         }
     }
     Ok(())

@@ -1,9 +1,9 @@
 use hdrhistogram::Histogram;
 
+use super::STABLE_PHASE;
 use super::role::Role;
 use super::run::RunRecord;
 use super::worker::{Delivery, WorkerRecord};
-use super::{Plan, STABLE_PHASE};
 use crate::ledger::{LedgerTotals, Receipt};
 use crate::statistics::Summary;
 
@@ -49,7 +49,7 @@ pub(crate) struct Delays {
 }
 
 impl RunFigures {
-    pub(crate) fn of(plan: &Plan, record: &RunRecord) -> Self {
+    pub(crate) fn of(record: &RunRecord) -> Self {
         let deliveries = || record.workers.iter().flat_map(|(_, worker)| &worker.deliveries);
         let first_copies = || deliveries().filter(|delivery| delivery.receipt == Receipt::First);
         let mut wake_up_ns = Histogram::new(3).expect("three digits are supported");
@@ -58,7 +58,7 @@ impl RunFigures {
         }
         Self {
             latency: summary(first_copies()),
-            subscribers: record.workers.iter().map(|worker| SubscriberFigures::of(plan, record, worker)).collect(),
+            subscribers: record.workers.iter().map(|worker| SubscriberFigures::of(record, worker)).collect(),
             totals: record.totals,
             not_taken: first_copies().filter(|delivery| delivery.taken.is_none()).count() as u64,
             died: record.workers.iter().map(|(_, worker)| worker.died_with_it).sum(),
@@ -69,11 +69,11 @@ impl RunFigures {
 }
 
 impl SubscriberFigures {
-    fn of(plan: &Plan, record: &RunRecord, (role, worker): &(Role, WorkerRecord)) -> Self {
+    fn of(record: &RunRecord, (role, worker): &(Role, WorkerRecord)) -> Self {
         let deliveries = &worker.deliveries;
         let first_copies = || deliveries.iter().filter(|delivery| delivery.receipt == Receipt::First);
         let per_second = per_second(record.start_ns, deliveries);
-        let seconds = plan.schedule.duration().as_secs_f64();
+        let seconds = record.duration.as_secs_f64();
         Self {
             name: role.name.clone(),
             service_ms: role.kind.service.ms(),
@@ -118,13 +118,14 @@ fn per_second(start_ns: u64, deliveries: &[Delivery]) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
-    use clap::{Args, FromArgMatches};
+    use std::time::Duration;
+
+    use tenbin_simulator::Scenario;
 
     use super::super::publisher::PublisherRecord;
     use super::super::role;
     use super::super::worker::Taken;
     use super::*;
-    use crate::ScenarioArgs;
     use crate::payload::Stamp;
 
     const MS: u64 = 1_000_000;
@@ -139,30 +140,25 @@ mod tests {
         }
     }
 
-    fn plan() -> Plan {
-        let command = ScenarioArgs::augment_args(clap::Command::new("scenario"));
-        let matches = command.get_matches_from(["scenario", "2", "--interval", "500ms", "--duration", "3s"]);
-        Plan::new(&ScenarioArgs::from_arg_matches(&matches).expect("well-formed")).expect("it can be run")
-    }
-
     #[test]
     fn first_copies_count_and_the_stable_phase_is_half_open() {
         use Receipt::{Duplicate, First};
-        let plan = plan();
         let deliveries = [
             vec![delivery(499, 0, Some(10), First), delivery(500, 500, Some(504), First)],
             vec![delivery(499, 0, Some(900), Duplicate), delivery(999, 1000, Some(1002), First)],
             vec![delivery(1000, 2500, Some(2520), First), delivery(1001, 2600, None, First)],
         ];
         let workers = deliveries.map(|deliveries| WorkerRecord { deliveries, died_with_it: 2 });
-        let roles = role::cast(&plan.scenario, plan.schedule.duration(), 0);
+        let text = "messages = 6\narrivals = { fixed = \"500ms\" }\n[[workers]]\nservice = \"1ms\"\ncount = 3";
+        let roles = role::cast(&Scenario::parse("test", text).unwrap(), Duration::from_secs(3), 0);
         let record = RunRecord {
             publisher: PublisherRecord { lateness_ns: Histogram::new(3).unwrap() },
             start_ns: 0,
+            duration: Duration::from_secs(3),
             workers: roles.into_iter().zip(workers).collect(),
             totals: LedgerTotals { published: 6, received: 5, lost: 1, duplicated: 1, unknown: 0 },
         };
-        let figures = RunFigures::of(&plan, &record);
+        let figures = RunFigures::of(&record);
 
         let latency = figures.latency.expect("some were taken");
         assert_eq!((latency.n, latency.mean, latency.p50, latency.p99), (4, 9.0, 4.0, 20.0));

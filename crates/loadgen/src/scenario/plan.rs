@@ -15,10 +15,9 @@ use crate::{LoadgenError, ScenarioArgs};
 pub(crate) struct Plan {
     /// As it is run: arguments have replaced what they replace.
     pub(crate) scenario: Scenario,
-    pub(crate) schedule: Schedule,
     pub(crate) qos: QoS,
-    /// What is published before the run to those workers that the broker is to remember.
-    pub(crate) warm_up: Option<Schedule>,
+    /// How long those workers that the broker is to remember are published to before the run.
+    pub(crate) warm_up: Option<Duration>,
     /// What carries reports; `None` leaves it to the broker.
     pub(crate) carrier: Option<ReportCarrier>,
     /// Program and arguments of workers that are no clients of ours.
@@ -44,17 +43,11 @@ impl Plan {
         if carrier == Some(ReportCarrier::Ack) && qos == QoS::AtMostOnce {
             return Err(LoadgenError::Arguments("nothing is acknowledged at QoS 0".to_owned()));
         }
-        let schedule = Schedule::new(scenario.arrivals, scenario.messages.get(), SEED);
         let is_remembered = scenario.workers.iter().any(|kind| kind.remembered);
-        let warm_up = is_remembered.then(|| {
-            let messages = messages_in(args.warm.unwrap_or(WARM_UP), scenario.arrivals);
-            messages.map(|messages| Schedule::new(scenario.arrivals, messages, SEED))
-        });
         let worker_command = args.worker_command.as_deref().map(|line| worker_command(line, &scenario));
         Ok(Self {
-            schedule,
             qos,
-            warm_up: warm_up.transpose()?,
+            warm_up: is_remembered.then(|| args.warm.unwrap_or(WARM_UP)),
             carrier,
             worker_command: worker_command.transpose()?,
             policies: policies(args)?,
@@ -64,6 +57,17 @@ impl Plan {
         })
     }
 
+    /// When each of so many messages is due, in the run with this seed.
+    pub(crate) fn schedule(&self, messages: u32, seed: u64) -> Schedule {
+        Schedule::new(self.scenario.arrivals, messages, seed)
+    }
+
+    /// # Errors
+    /// So many messages are due within `duration` that they cannot be recorded.
+    pub(crate) fn messages_in(&self, duration: Duration) -> Result<u32, LoadgenError> {
+        messages_in(duration, self.scenario.arrivals)
+    }
+
     /// Time between two load reports of a worker.
     pub(crate) fn ping_interval(&self) -> Duration {
         self.scenario.pings.every.duration()
@@ -71,7 +75,7 @@ impl Plan {
 
     /// A worker's queue holds whatever may come: the backlog is what the experiments are about.
     pub(crate) fn queue_len(&self) -> usize {
-        usize::try_from(self.schedule.messages()).unwrap_or(usize::MAX).clamp(1024, 1 << 20)
+        (self.scenario.messages.get() as usize).clamp(1024, 1 << 20)
     }
 
     /// How long nobody may finish anything though nothing is lost.
@@ -168,9 +172,6 @@ fn policies(args: &ScenarioArgs) -> Result<Vec<String>, LoadgenError> {
 /// The messages that the published tables call the stable phase, by sequence number.
 pub(crate) const STABLE_PHASE: Range<u64> = 500..1000;
 
-/// Of the instants at which random messages are due, the same in all runs.
-const SEED: u64 = 1;
-
 /// What workers are warmed up for where only the scenario says that they are remembered: at least two reports.
 const WARM_UP: Duration = Duration::from_secs(3);
 
@@ -205,7 +206,7 @@ mod tests {
         let plan = plan("scenario 2").unwrap();
         let kinds = plan.scenario.workers.iter().map(|kind| (kind.count.get(), kind.service.ms()));
         assert!(kinds.eq([(2, 25.0), (1, 50.0)]));
-        assert_eq!((plan.schedule.messages(), plan.schedule.due_ns()[1]), (1500, 10_000_000));
+        assert_eq!((plan.scenario.messages.get(), plan.schedule(2, 0).due_ns()), (1500, &[0, 10_000_000][..]));
         assert_eq!((plan.qos, plan.ping_interval(), plan.runs), (QoS::AtMostOnce, Duration::from_secs(1), 1));
         assert!(!plan.scenario.pings.eager);
         assert!(plan.warm_up.is_none() && plan.worker_command.is_none());
@@ -214,8 +215,9 @@ mod tests {
 
     #[test]
     fn a_duration_replaces_the_number_of_messages() {
-        assert_eq!(plan("scenario 1 --interval 10.7ms").unwrap().schedule.messages(), 1500);
-        assert_eq!(plan("scenario 1 --interval 10.7ms --duration 15s").unwrap().schedule.messages(), 1402);
+        let messages = |rest: &str| plan(&format!("scenario 1 {rest}")).unwrap().scenario.messages.get();
+        assert_eq!(messages("--interval 10.7ms"), 1500);
+        assert_eq!(messages("--interval 10.7ms --duration 15s"), 1402);
         assert!(plan("scenario 1 --interval 1us --duration 1m").is_err());
     }
 
@@ -235,7 +237,8 @@ mod tests {
         let plan = plan(line).unwrap();
         assert_eq!((plan.qos, plan.ping_interval()), (QoS::AtLeastOnce, Duration::from_millis(300)));
         assert!(plan.scenario.pings.eager);
-        assert_eq!(plan.warm_up.map(|schedule| schedule.messages()), Some(300));
+        assert_eq!(plan.warm_up, Some(Duration::from_secs(3)));
+        assert_eq!(plan.messages_in(Duration::from_secs(3)).unwrap(), 300);
         for kind in &plan.scenario.workers {
             assert_eq!((kind.acknowledges, kind.reports), (Acknowledges::OnArrival, Reports::Never));
             assert!(kind.remembered);

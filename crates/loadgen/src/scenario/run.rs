@@ -22,6 +22,8 @@ pub(crate) struct RunRecord {
     pub(crate) publisher: PublisherRecord,
     /// When the first message was due, by the run's clock.
     pub(crate) start_ns: u64,
+    /// How long was to be published.
+    pub(crate) duration: Duration,
     /// What each worker did, in the order of joining.
     pub(crate) workers: Vec<(Role, WorkerRecord)>,
     pub(crate) totals: LedgerTotals,
@@ -38,9 +40,10 @@ pub(super) async fn run(
     progress: &mut Progress,
 ) -> Result<RunRecord, LoadgenError> {
     let stage = Stage::new(plan, address, number);
-    let roles = role::cast(&plan.scenario, plan.schedule.duration(), stage.seed);
+    let roles = role::cast(&plan.scenario, stage.schedule.duration(), stage.seed);
     let known = roles.iter().filter_map(Role::as_known_before).collect::<Vec<_>>();
-    if let Some(schedule) = plan.warm_up.clone().filter(|_| !known.is_empty()) {
+    if let Some(warm_up) = plan.warm_up.filter(|_| !known.is_empty()) {
+        let schedule = plan.schedule(plan.messages_in(warm_up)?, stage.seed);
         let title = format!("{title}, warm-up");
         perform(&stage.again(schedule), known, &title, child.as_deref_mut(), progress).await?;
     }
@@ -66,7 +69,10 @@ async fn perform(
     let workers = cast.end().await;
     let publisher = (&mut publisher).await.expect("the publisher does not panic");
     match watched.and(publisher) {
-        Ok(publisher) => Ok(RunRecord { publisher, start_ns, workers, totals: stage.shared.totals() }),
+        Ok(publisher) => {
+            let duration = stage.schedule.duration();
+            Ok(RunRecord { publisher, start_ns, duration, workers, totals: stage.shared.totals() })
+        }
         Err(error) => Err(blame(child, error)),
     }
 }

@@ -35,8 +35,9 @@ impl<'a> Stage<'a> {
         let topic = TopicName::try_from(format!("scenario/{label}").as_str()).expect("digits are plain");
         let filter = TopicFilter::try_from(format!("$share/tenbin/{topic}").as_str()).expect("the topic is plain");
         let (clock, shared) = (Clock::start(), Arc::default());
-        let schedule = plan.schedule.clone();
-        Self { plan, schedule, address, clock, shared, run, topic, filter, seed: u64::from(number), label }
+        let seed = u64::from(number);
+        let schedule = plan.schedule(plan.scenario.messages.get(), seed);
+        Self { plan, schedule, address, clock, shared, run, topic, filter, seed, label }
     }
 
     /// Another run of the same workers in the same group, with messages of its own.

@@ -34,7 +34,7 @@ impl Pace {
             steps: [(0, kind.service.ns())].into_iter().chain(steps).collect(),
             distribution: kind.distribution,
             pauses: kind.pauses.iter().map(|pause| (at(pause.at), at(pause.at) + pause.length.ns())).collect(),
-            seed,
+            seed: Rng::new(seed).next_u64(),
         }
     }
 
