@@ -29,7 +29,7 @@ pub use will::Will;
 use crate::frame::FixedHeader;
 use crate::reader::Reader;
 use crate::varint::put_counted;
-use crate::{DecodeError, PacketType, ProtocolVersion, WriteBuffer};
+use crate::{DecodeError, PacketId, PacketType, ProtocolVersion, ReasonCode, WriteBuffer};
 
 /// A control packet. The same type serves both directions and both versions; what MQTT 3.1.1 does not have
 /// (properties, most Reason Codes) is empty there.
@@ -97,6 +97,18 @@ impl Packet {
             Self::Disconnect(disconnect) => disconnect.encode(version, out),
             Self::Auth(auth) => auth.encode(version, out),
         }
+    }
+
+    /// A plain acknowledgement; `None` where `kind` is no acknowledgement of a PUBLISH or its PUBREL.
+    pub(crate) fn plain_ack(kind: PacketType, packet_id: PacketId) -> Option<Self> {
+        let ack = Ack::new(packet_id, ReasonCode::Success);
+        Some(match kind {
+            PacketType::PubAck => Self::PubAck(ack),
+            PacketType::PubRec => Self::PubRec(ack),
+            PacketType::PubRel => Self::PubRel(ack),
+            PacketType::PubComp => Self::PubComp(ack),
+            _ => return None,
+        })
     }
 
     /// Decodes the body that `header` announced.
