@@ -38,12 +38,14 @@ pub(crate) enum Stage {
 }
 
 impl Outbound {
+    /// What [`Outbound::open_next`] will give.
+    pub(crate) fn next_id(&self) -> Option<PacketId> {
+        (self.slots.len() < IDS as usize).then(|| packet_id(self.next_sequence()))
+    }
+
     /// Gives the next Packet Identifier `[MQTT-2.2.1-4]`; `None` when all are taken.
     pub(crate) fn open_next(&mut self, stage: Stage) -> Option<PacketId> {
-        if self.slots.len() >= IDS as usize {
-            return None;
-        }
-        let id = packet_id(self.first + self.slots.len() as u64);
+        let id = self.next_id()?;
         self.messages += usize::from(stage.is_message());
         self.bytes += stage.bytes();
         self.slots.push_back(Some(stage));
