@@ -3,6 +3,7 @@ use std::time::Instant;
 
 use tenbin_session::Delivery;
 
+use super::budget::Usage;
 use super::{Budget, OutboxLimits, WhenFull};
 
 /// Two FIFOs that are emptied as one, by number: QoS 0 must go on when the send quota holds QoS 1 and 2 back
@@ -14,6 +15,8 @@ pub(crate) struct Queue {
     next_number: u64,
     /// The earliest expiry of what has come in since the last purge.
     first_expiry: Option<Instant>,
+    /// What the budget knows of this queue.
+    settled: Usage,
 }
 
 /// Whom the queue is for, as far as it matters to what may come in.
@@ -51,6 +54,7 @@ impl Queue {
     }
 
     /// Makes room for `delivery` by dropping what has expired, `[MQTT-3.3.2-5]`; whether there is room then.
+    #[inline]
     pub(crate) fn fits(
         &mut self,
         delivery: &Delivery,
@@ -61,10 +65,26 @@ impl Queue {
     ) -> bool {
         let bytes = delivery.queued_bytes();
         self.has_place(bytes, reader, limits, budget)
-            || (self.purge(now, budget) > 0 && self.has_place(bytes, reader, limits, budget))
+            || (self.purge(now) > 0 && self.has_place(bytes, reader, limits, budget))
     }
 
-    /// Messages that were dropped for want of room: `delivery` or older ones.
+    /// Puts a message in that [`Queue::fits`]. The budget knows of it after [`Queue::settle`], once for a batch.
+    #[inline]
+    pub(super) fn append(&mut self, mut delivery: Delivery, reader: Reader) {
+        // What waits long must not keep all of the buffer alive that it was a part of.
+        if reader == Reader::Absent || self.bytes() > DETACH_FROM_BYTES {
+            delivery = delivery.detach();
+        }
+        if let Some(at) = delivery.expires_at {
+            self.first_expiry = Some(self.first_expiry.map_or(at, |first| first.min(at)));
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        self.lane(&delivery).push_back(Numbered { number, delivery });
+    }
+
+    /// Messages that were dropped for want of room: `delivery` or older ones. To be followed by [`Queue::settle`], as
+    /// [`Queue::append`].
     pub(crate) fn push(
         &mut self,
         delivery: Delivery,
@@ -80,26 +100,18 @@ impl Queue {
             // Nothing goes for a message that would find no place even then.
             let would_fit = self.acknowledged.deliveries.len() < limits.messages
                 && self.acknowledged.bytes + bytes <= limits.bytes
-                && budget.has_room(bytes.saturating_sub(self.unacknowledged.bytes));
+                && budget.has_room(self.settled, self.acknowledged.bytes + bytes);
             if !may_evict || !would_fit {
                 return 1;
             }
             while !self.has_place(bytes, reader, limits, budget) {
-                match self.unacknowledged.pop_front(budget) {
-                    Some(_oldest) => dropped += 1,
-                    None => return dropped + 1,
+                dropped += 1;
+                if !self.unacknowledged.drop_front() {
+                    return dropped;
                 }
             }
         }
-        // What waits long must not keep all of the buffer alive that it was a part of.
-        let lags = reader == Reader::Absent || self.bytes() > DETACH_FROM_BYTES;
-        let delivery = if lags { delivery.detach() } else { delivery };
-        if let Some(at) = delivery.expires_at {
-            self.first_expiry = Some(self.first_expiry.map_or(at, |first| first.min(at)));
-        }
-        let numbered = Numbered { number: self.next_number, delivery };
-        self.next_number += 1;
-        self.lane(&numbered.delivery).push_back(numbered, budget);
+        self.append(delivery, reader);
         dropped
     }
 
@@ -108,7 +120,8 @@ impl Queue {
         if let Some(at) = delivery.expires_at {
             self.first_expiry = Some(self.first_expiry.map_or(at, |first| first.min(at)));
         }
-        self.lane(&delivery).push_front(delivery, budget);
+        self.lane(&delivery).push_front(delivery);
+        self.settle(budget);
     }
 
     /// Moves what may go to `into`, oldest first: QoS 0 always, QoS 1 and 2 as far as `quota` goes, until `bytes`
@@ -128,12 +141,12 @@ impl Queue {
                 (Some(_), None) => &mut self.unacknowledged,
                 (None, None) => break,
             };
-            let Some(delivery) = lane.pop_front(budget) else { break };
-            taken += delivery.queued_bytes();
-            into.push(delivery);
+            let Some(bytes) = lane.take_front(into) else { break };
+            taken += bytes;
         }
         self.unacknowledged.shrink();
         self.acknowledged.shrink();
+        self.settle(budget);
     }
 
     /// Takes out what share groups meant for this receiver, oldest first.
@@ -144,8 +157,9 @@ impl Queue {
     /// Takes out what is wanted elsewhere or not at all, oldest first.
     pub(super) fn withdraw(&mut self, wanted: impl Fn(&Delivery) -> bool, budget: &Budget) -> Vec<Delivery> {
         let is_wanted = |numbered: &Numbered| wanted(&numbered.delivery);
-        let mut taken = self.unacknowledged.remove_where(is_wanted, budget);
-        taken.extend(self.acknowledged.remove_where(is_wanted, budget));
+        let mut taken = self.unacknowledged.remove_where(is_wanted);
+        taken.extend(self.acknowledged.remove_where(is_wanted));
+        self.settle(budget);
         taken.make_contiguous().sort_by_key(|numbered| numbered.number);
         taken.into_iter().map(|numbered| numbered.delivery).collect()
     }
@@ -153,7 +167,8 @@ impl Queue {
     /// Drops QoS 0 and detaches the rest from read buffers; how many were dropped.
     pub(super) fn drop_unacknowledged(&mut self, budget: &Budget) -> u64 {
         let dropped = self.unacknowledged.deliveries.len() as u64;
-        self.unacknowledged.clear(budget);
+        self.unacknowledged = Lane::default();
+        self.settle(budget);
         for numbered in &mut self.acknowledged.deliveries {
             numbered.delivery = numbered.delivery.detach();
         }
@@ -164,9 +179,17 @@ impl Queue {
     /// Forgets everything; how many messages that were.
     pub(crate) fn clear(&mut self, budget: &Budget) -> u64 {
         let dropped = self.len() as u64;
-        self.unacknowledged.clear(budget);
-        self.acknowledged.clear(budget);
+        self.unacknowledged = Lane::default();
+        self.acknowledged = Lane::default();
+        self.settle(budget);
         dropped
+    }
+
+    /// Tells the budget what has come in or gone since it was told last.
+    pub(crate) fn settle(&mut self, budget: &Budget) {
+        let usage = Usage { bytes: self.bytes(), messages: self.len() };
+        budget.change(self.settled, usage);
+        self.settled = usage;
     }
 
     fn lane(&mut self, delivery: &Delivery) -> &mut Lane {
@@ -178,22 +201,22 @@ impl Queue {
     }
 
     fn has_place(&self, bytes: usize, reader: Reader, limits: &OutboxLimits, budget: &Budget) -> bool {
+        let bytes = self.bytes() + bytes;
         let in_budget = match reader {
             // Whoever reads can always get a little, however much others have left lying.
-            Reader::Present => self.bytes() + bytes <= FLOOR_BYTES || budget.has_room(bytes),
-            Reader::Absent => budget.has_room_for_absent(bytes),
+            Reader::Present => bytes <= FLOOR_BYTES || budget.has_room(self.settled, bytes),
+            Reader::Absent => budget.has_room_for_absent(self.settled, bytes),
         };
-        in_budget && self.len() < limits.messages && self.bytes() + bytes <= limits.bytes
+        in_budget && self.len() < limits.messages && bytes <= limits.bytes
     }
 
     /// Drops what has expired; how many messages that were. Looks only if something has.
-    fn purge(&mut self, now: Instant, budget: &Budget) -> usize {
+    fn purge(&mut self, now: Instant) -> usize {
         if self.first_expiry.is_none_or(|first| first > now) {
             return 0;
         }
         let expired = |numbered: &Numbered| numbered.delivery.is_expired(now);
-        let purged = self.unacknowledged.remove_where(expired, budget).len()
-            + self.acknowledged.remove_where(expired, budget).len();
+        let purged = self.unacknowledged.remove_where(expired).len() + self.acknowledged.remove_where(expired).len();
         let deliveries = self.unacknowledged.deliveries.iter().chain(&self.acknowledged.deliveries);
         self.first_expiry = deliveries.filter_map(|numbered| numbered.delivery.expires_at).min();
         purged
@@ -218,39 +241,41 @@ impl Lane {
         self.deliveries.front().map(|front| front.number)
     }
 
-    fn push_back(&mut self, numbered: Numbered, budget: &Budget) {
-        let bytes = numbered.delivery.queued_bytes();
-        self.bytes += bytes;
-        budget.take(bytes);
+    fn push_back(&mut self, numbered: Numbered) {
+        self.bytes += numbered.delivery.queued_bytes();
         self.deliveries.push_back(numbered);
     }
 
-    fn push_front(&mut self, delivery: Delivery, budget: &Budget) {
-        let bytes = delivery.queued_bytes();
-        self.bytes += bytes;
-        budget.take(bytes);
+    fn push_front(&mut self, delivery: Delivery) {
+        self.bytes += delivery.queued_bytes();
         // Equal numbers are fine: what is put back is oldest in its own lane.
         let number = self.front_number().map_or(0, |front| front.saturating_sub(1));
         self.deliveries.push_front(Numbered { number, delivery });
     }
 
-    fn pop_front(&mut self, budget: &Budget) -> Option<Delivery> {
+    /// Moves the front to `into`; its bytes.
+    fn take_front(&mut self, into: &mut Vec<Delivery>) -> Option<usize> {
         let delivery = self.deliveries.pop_front()?.delivery;
         let bytes = delivery.queued_bytes();
         self.bytes -= bytes;
-        budget.give_back(bytes);
-        Some(delivery)
+        into.push(delivery);
+        Some(bytes)
     }
 
-    fn remove_where(&mut self, wanted: impl Fn(&Numbered) -> bool, budget: &Budget) -> VecDeque<Numbered> {
+    /// Drops the front; whether there was one.
+    fn drop_front(&mut self) -> bool {
+        let front = self.deliveries.pop_front();
+        self.bytes -= front.as_ref().map_or(0, |front| front.delivery.queued_bytes());
+        front.is_some()
+    }
+
+    fn remove_where(&mut self, wanted: impl Fn(&Numbered) -> bool) -> VecDeque<Numbered> {
         if !self.deliveries.iter().any(&wanted) {
             return VecDeque::new();
         }
         let (removed, kept): (VecDeque<_>, _) = self.deliveries.drain(..).partition(wanted);
         self.deliveries = kept;
-        let bytes = removed.iter().map(|numbered| numbered.delivery.queued_bytes()).sum::<usize>();
-        self.bytes -= bytes;
-        budget.give_back(bytes);
+        self.bytes -= removed.iter().map(|numbered| numbered.delivery.queued_bytes()).sum::<usize>();
         removed
     }
 
@@ -259,11 +284,6 @@ impl Lane {
         if self.deliveries.is_empty() && self.deliveries.capacity() > KEPT_CAPACITY {
             self.deliveries = VecDeque::new();
         }
-    }
-
-    fn clear(&mut self, budget: &Budget) {
-        budget.give_back(self.bytes);
-        *self = Self::default();
     }
 }
 

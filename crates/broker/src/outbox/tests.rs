@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use tenbin_balancer::Nanos;
 use tenbin_codec::{PublishTemplate, QoS, TopicName};
 
+use super::budget::Usage;
 use super::*;
 
 #[derive(Default)]
@@ -197,7 +198,8 @@ fn who_reads_gets_a_little_whatever_others_have_left_lying() {
     let (absent, present) = (outbox(false), outbox(true));
     absent.push(&mut (0..30).map(large).collect(), &mut Vec::new(), Instant::now());
     assert!(budget.used() <= (1 << 20) / 4 * 3, "a quarter is left for those who read");
-    budget.take(1 << 20);
+    let others = Usage { bytes: 1 << 20, messages: 1 };
+    budget.change(Usage::default(), others);
     present.push(&mut vec![large(1), large(2)], &mut Vec::new(), Instant::now());
     assert_eq!(present.metrics.dropped_queue_full.get(), 1, "the floor is 64 KiB");
     assert_eq!(present.load.availability(), Availability::Ready);
@@ -205,7 +207,7 @@ fn who_reads_gets_a_little_whatever_others_have_left_lying() {
     let waker = Arc::new(Wakes::default()).into();
     assert!(present.poll_take(&mut Context::from_waker(&waker), 9, usize::MAX, &mut taken).is_ready());
     assert_eq!(taken.len(), 1);
-    budget.give_back(1 << 20);
+    budget.change(others, Usage::default());
 }
 
 proptest! {

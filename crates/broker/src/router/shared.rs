@@ -75,6 +75,7 @@ impl SharedGroup {
     }
 
     /// Chooses a member for a packet of about so many bytes.
+    #[inline]
     pub(super) fn choose<'a>(
         members: &'a Members<'_, GroupMember>,
         packet_bytes: usize,
@@ -101,7 +102,10 @@ impl SharedGroup {
             return;
         }
         let GroupQueues { limits, budget, .. } = &*self.queues;
-        let dropped = self.waiting().push(delivery, Reader::Absent, limits, budget, now.at);
+        let mut waiting = self.waiting();
+        let dropped = waiting.push(delivery, Reader::Absent, limits, budget, now.at);
+        waiting.settle(budget);
+        drop(waiting);
         self.queues.metrics.dropped_queue_full.add(dropped);
         // Whoever connected since the choice may have looked before the message was here.
         self.dispatch_waiting(now, rng);
