@@ -23,32 +23,35 @@ use crate::outbox::Outbox;
 /// the thread.
 #[derive(Debug)]
 pub(crate) struct Publisher {
+    routes: RouteCache,
+    origin: Origin,
+}
+
+/// Who publishes.
+#[derive(Debug)]
+struct Origin {
     /// Of the session that publishes; 0 = the broker itself.
     number: u64,
     /// The publisher's own queue, if it is a client.
     own: Option<Arc<Outbox>>,
     /// It was among the receivers since the last [`Publisher::take_reached_itself`].
     reached_itself: bool,
-    routes: RouteCache,
     rng: Rng,
 }
 
 impl Publisher {
     /// For the connection of `receiver`.
     pub(crate) fn of(receiver: &Receiver) -> Self {
-        Self { own: Some(Arc::clone(&receiver.outbox)), ..Self::new(receiver.number) }
+        let mut publisher = Self::new(receiver.number);
+        publisher.origin.own = Some(Arc::clone(&receiver.outbox));
+        publisher
     }
 
     /// For what is not published by a connection.
     pub(crate) fn new(number: u64) -> Self {
-        Self {
-            number,
-            own: None,
-            reached_itself: false,
-            routes: RouteCache::default(),
-            // The hasher's keys are random, and differ from call to call.
-            rng: Rng::new(RandomState::new().hash_one(number)),
-        }
+        // The hasher's keys are random, and differ from call to call.
+        let rng = Rng::new(RandomState::new().hash_one(number));
+        Self { routes: RouteCache::default(), origin: Origin { number, own: None, reached_itself: false, rng } }
     }
 
     /// Routes one message to everybody who wants it. The receivers have it after [`Publisher::flush`].
@@ -69,8 +72,8 @@ impl Publisher {
             let template = BLOCK.with_borrow_mut(|block| publication.template(block));
             let message = Message { publication, template, now: router.clock.moment(now) };
             delivered = FANOUT.with_borrow_mut(|fanout| {
-                let to_targets = self.deliver(&matches, &message, fanout);
-                let to_groups = self.deliver_to_groups(router, &matches, &message, fanout);
+                let to_targets = self.origin.deliver(matches, &message, fanout);
+                let to_groups = self.origin.deliver_to_groups(router, matches, &message, fanout);
                 to_targets | to_groups
             });
         }
@@ -85,16 +88,18 @@ impl Publisher {
             (fanout.take_returned(), fanout.take_pressure())
         });
         if !returned.is_empty() {
-            router.redispatch(returned, now, &mut self.rng);
+            router.redispatch(returned, now, &mut self.origin.rng);
         }
         pressure
     }
 
     /// Whether what was published since the last call came back to the publisher itself.
     pub(crate) fn take_reached_itself(&mut self) -> bool {
-        std::mem::take(&mut self.reached_itself)
+        std::mem::take(&mut self.origin.reached_itself)
     }
+}
 
+impl Origin {
     fn deliver(&mut self, matches: &MatchSet, message: &Message<'_>, fanout: &mut Fanout) -> bool {
         let mut delivered = false;
         for target in &matches.targets {
@@ -162,6 +167,7 @@ struct Message<'a> {
 }
 
 impl Message<'_> {
+    #[inline]
     fn delivery(&self, terms: &Terms, share: Option<NonZeroU64>) -> Delivery {
         let publication = self.publication;
         Delivery {
@@ -186,31 +192,40 @@ thread_local! {
 #[derive(Debug, Default)]
 struct RouteCache {
     version: u64,
-    routes: FxHashMap<Box<[u8]>, Arc<MatchSet>>,
+    /// Where each topic's matches are in `routes`.
+    places: FxHashMap<Box<[u8]>, usize>,
+    routes: Vec<MatchSet>,
     /// Targets in all routes together: what they weigh.
     targets: usize,
 }
 
 impl RouteCache {
-    fn find(&mut self, router: &Router, topic: &TopicName) -> Arc<MatchSet> {
+    fn find(&mut self, router: &Router, topic: &TopicName) -> &MatchSet {
         let version = router.version();
         if version != self.version {
             self.clear();
             self.version = version;
         }
-        if let Some(matches) = self.routes.get(topic.as_bytes()) {
-            return Arc::clone(matches);
-        }
-        let matches = Arc::new(router.matches(topic));
+        let place = match self.places.get(topic.as_bytes()) {
+            Some(&place) => place,
+            None => self.remember(topic, router.matches(topic)),
+        };
+        &self.routes[place]
+    }
+
+    fn remember(&mut self, topic: &TopicName, matches: MatchSet) -> usize {
         if self.routes.len() >= ROUTES_MAX || self.targets + matches.targets.len() > TARGETS_MAX {
             self.clear();
         }
+        let place = self.routes.len();
         self.targets += matches.targets.len();
-        self.routes.insert(topic.as_bytes().into(), Arc::clone(&matches));
-        matches
+        self.places.insert(topic.as_bytes().into(), place);
+        self.routes.push(matches);
+        place
     }
 
     fn clear(&mut self) {
+        self.places.clear();
         self.routes.clear();
         self.targets = 0;
     }
