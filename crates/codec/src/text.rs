@@ -193,6 +193,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_byte_counts_wherever_it_stands() {
+        for len in 1..20 {
+            for (place, byte) in (0..len).flat_map(|place| (0..=u8::MAX).map(move |byte| (place, byte))) {
+                // Neighbours from which a difference would borrow, or to which one would carry.
+                for others in [1, b'a', 0x7F] {
+                    let mut bytes = vec![others; len];
+                    bytes[place] = byte;
+                    assert_eq!(is_plain(&bytes), (1..0x80).contains(&byte), "{byte:#04x} at {place} of {len}");
+                }
+            }
+        }
+        assert!(is_plain(b""));
+    }
+
+    #[test]
     fn mqtt_1_5_4_illegal_strings_are_refused() {
         for (bytes, error) in [
             (&b"a\xED\xA0\x80"[..], TextError::InvalidUtf8),
