@@ -66,17 +66,19 @@ impl Outbound {
         }
     }
 
-    /// `id` is done and can be given again.
-    pub(crate) fn close(&mut self, id: PacketId) -> Option<Stage> {
+    /// `id` is done and can be given again; whether it was open.
+    pub(crate) fn close(&mut self, id: PacketId) -> bool {
         let position = self.position(id);
-        let stage = self.slots.get_mut(position)?.take()?;
+        let Some(slot) = self.slots.get_mut(position) else { return false };
+        let Some(stage) = slot else { return false };
         self.messages -= usize::from(stage.is_message());
         self.bytes -= stage.bytes();
+        *slot = None;
         while let Some(None) = self.slots.front() {
             self.slots.pop_front();
             self.first += 1;
         }
-        Some(stage)
+        true
     }
 
     /// Closes what does not outlive a connection.
@@ -95,11 +97,9 @@ impl Outbound {
         for sequence in self.first..self.next_sequence() {
             let id = packet_id(sequence);
             let Some(Stage::Published(delivery)) = self.stage(id) else { continue };
-            if delivery.qos == QoS::AtLeastOnce
-                && wanted(delivery)
-                && let Some(Stage::Published(delivery)) = self.close(id)
-            {
-                withdrawn.push(delivery);
+            if delivery.qos == QoS::AtLeastOnce && wanted(delivery) {
+                withdrawn.push(delivery.clone());
+                self.close(id);
             }
         }
         withdrawn
@@ -182,10 +182,10 @@ mod tests {
             assert!(open.insert(id), "{id} is taken");
             // leave every third one open for a while
             if round % 3 != 0 {
-                assert!(outbound.close(id).is_some());
+                assert!(outbound.close(id));
                 open.remove(&id);
             } else if open.len() > 100 {
-                open.drain().for_each(|id| assert!(outbound.close(id).is_some()));
+                open.drain().for_each(|id| assert!(outbound.close(id)));
             }
         }
         assert_eq!(outbound.messages(), open.len());
@@ -207,8 +207,8 @@ mod tests {
         let mut outbound = Outbound::default();
         let id = outbound.open_next(Stage::Request).unwrap();
         assert!(outbound.stage(PacketId::new(9).unwrap()).is_none());
-        assert!(outbound.close(PacketId::new(9).unwrap()).is_none());
-        assert!(outbound.close(id).is_some());
-        assert!(outbound.close(id).is_none());
+        assert!(!outbound.close(PacketId::new(9).unwrap()));
+        assert!(outbound.close(id));
+        assert!(!outbound.close(id));
     }
 }

@@ -27,6 +27,7 @@ impl Connection {
         self.write_ack(packet_type, ack.packet_id, reason, now, out);
     }
 
+    #[inline]
     pub(super) fn handle_publish(&mut self, publish: Publish, now: Instant) -> Result<Event, Violation> {
         if self.role == Role::Server {
             self.check_client_publish(&publish)?;

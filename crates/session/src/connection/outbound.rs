@@ -86,7 +86,7 @@ impl Connection {
         match self.session.outbound.stage(id) {
             Some(Stage::Request) => self.session.outbound.close(id),
             Some(_) => return Err(Violation::AckMismatch(id)), // the message goes on [MQTT-4.3.2-3]
-            None => None,
+            None => false,
         };
         Ok(())
     }
