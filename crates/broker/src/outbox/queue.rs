@@ -69,7 +69,7 @@ impl Queue {
     }
 
     /// Puts a message in that [`Queue::fits`]. The budget knows of it after [`Queue::settle`], once for a batch.
-    #[inline]
+    #[inline(always)] // called once for each message: a call would move it once more
     pub(super) fn append(&mut self, mut delivery: Delivery, reader: Reader) {
         // What waits long must not keep all of the buffer alive that it was a part of.
         if reader == Reader::Absent || self.bytes() > DETACH_FROM_BYTES {

@@ -241,6 +241,7 @@ proptest! {
                 });
                 prop_assert_eq!(take(&outbox, quota), expected);
             }
+            prop_assert_eq!(outbox.budget.messages(), model.len());
         }
         drop(model);
         outbox.clear();

@@ -70,10 +70,12 @@ impl Publisher {
         let mut delivered = false;
         if !matches.targets.is_empty() || !matches.groups.is_empty() {
             let template = BLOCK.with_borrow_mut(|block| publication.template(block));
-            let message = Message { publication, template, now: router.clock.moment(now) };
+            let packet_bytes = template.len() + PACKET_OVERHEAD;
+            let now = router.clock.moment(now);
+            let mut message = Message { publication, template: Some(template), packet_bytes, now };
             delivered = FANOUT.with_borrow_mut(|fanout| {
-                let to_targets = self.origin.deliver(matches, &message, fanout);
-                let to_groups = self.origin.deliver_to_groups(router, matches, &message, fanout);
+                let to_targets = self.origin.deliver(matches, &mut message, fanout);
+                let to_groups = self.origin.deliver_to_groups(router, matches, &mut message, fanout);
                 to_targets | to_groups
             });
         }
@@ -100,12 +102,14 @@ impl Publisher {
 }
 
 impl Origin {
-    fn deliver(&mut self, matches: &MatchSet, message: &Message<'_>, fanout: &mut Fanout) -> bool {
+    fn deliver(&mut self, matches: &MatchSet, message: &mut Message<'_>, fanout: &mut Fanout) -> bool {
         let mut delivered = false;
+        let mut following = matches.targets.len() + matches.groups.len();
         for target in &matches.targets {
+            following -= 1;
             if let Some(terms) = target.terms_for(self.number) {
                 self.reached_itself |= target.number == self.number;
-                fanout.add(&target.outbox, message.delivery(terms, None), message.now.at);
+                fanout.add(&target.outbox, message.delivery(terms, None, following == 0), message.now.at);
             }
             delivered = true; // one that No Local leaves out matches all the same
         }
@@ -116,13 +120,15 @@ impl Origin {
         &mut self,
         router: &Router,
         matches: &MatchSet,
-        message: &Message<'_>,
+        message: &mut Message<'_>,
         fanout: &mut Fanout,
     ) -> bool {
         let mut delivered = false;
         let mut ended = false;
+        let mut following = matches.groups.len();
         for group in &matches.groups {
-            match self.deliver_to_group(group, message, fanout) {
+            following -= 1;
+            match self.deliver_to_group(group, message, fanout, following == 0 && !ended) {
                 true => delivered = true,
                 false => ended = true,
             }
@@ -131,27 +137,32 @@ impl Origin {
             // A group that ended since the match was made may have been founded anew.
             for group in &router.matches(&message.publication.topic).groups {
                 if !matches.groups.iter().any(|known| Arc::ptr_eq(known, group)) {
-                    delivered |= self.deliver_to_group(group, message, fanout);
+                    delivered |= self.deliver_to_group(group, message, fanout, false);
                 }
             }
         }
         delivered
     }
 
-    /// `false`: the group has no member any more.
-    fn deliver_to_group(&mut self, group: &SharedGroup, message: &Message<'_>, fanout: &mut Fanout) -> bool {
+    /// `false`: the group has no member any more; then the message is still there, even if this is the last.
+    fn deliver_to_group(
+        &mut self,
+        group: &SharedGroup,
+        message: &mut Message<'_>,
+        fanout: &mut Fanout,
+        is_last: bool,
+    ) -> bool {
         let members = group.members.members();
-        let packet_bytes = message.template.len() + PACKET_OVERHEAD;
-        match SharedGroup::choose(&members, packet_bytes, message.now.nanos, &mut self.rng) {
+        match SharedGroup::choose(&members, message.packet_bytes, message.now.nanos, &mut self.rng) {
             Choice::Member(GroupMember { outbox, terms }) => {
                 self.reached_itself |= self.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, outbox));
-                fanout.add(outbox, message.delivery(terms, Some(group.number())), message.now.at);
+                fanout.add(outbox, message.delivery(terms, Some(group.number()), is_last), message.now.at);
                 true
             }
             Choice::NobodyConnected => {
                 // Whoever gets it later has terms of its own.
                 let any = Terms { qos: message.publication.qos, retain_as_published: true, identifiers: None };
-                group.wait(message.delivery(&any, Some(group.number())), message.now, &mut self.rng);
+                group.wait(message.delivery(&any, Some(group.number()), is_last), message.now, &mut self.rng);
                 true
             }
             Choice::NoMember => false,
@@ -162,16 +173,21 @@ impl Origin {
 /// One publication on its way to its receivers.
 struct Message<'a> {
     publication: &'a Publication,
-    template: PublishTemplate,
+    /// Until the last receiver has it.
+    template: Option<PublishTemplate>,
+    /// About what it will have on the wire.
+    packet_bytes: usize,
     now: Moment,
 }
 
 impl Message<'_> {
-    #[inline]
-    fn delivery(&self, terms: &Terms, share: Option<NonZeroU64>) -> Delivery {
+    /// For one receiver. The last one gets the template itself: a clone less that counts references.
+    #[inline(always)] // called once for each delivery: a call would move it once more
+    fn delivery(&mut self, terms: &Terms, share: Option<NonZeroU64>, is_last: bool) -> Delivery {
         let publication = self.publication;
+        let template = if is_last { self.template.take() } else { self.template.clone() };
         Delivery {
-            template: self.template.clone(),
+            template: template.expect("nobody comes after the last"),
             qos: QoS::min(publication.qos, terms.qos), // [MQTT-3.8.4-8]
             retain: publication.retain && terms.retain_as_published, // [MQTT-3.3.1-12], [MQTT-3.3.1-13]
             subscription_identifiers: terms.identifiers.clone(),
