@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use tenbin_broker::{Broker, Config, ConfigError, Policy, StartError};
@@ -45,23 +45,28 @@ pub(crate) fn run(arguments: &BrokerArgs) -> Result<(), BrokerError> {
         return Ok(io::stdout().write_all(Config::DEFAULT_TOML.as_bytes())?);
     }
     logging::init(arguments.log);
-    let mut config = match &arguments.config {
-        Some(path) => Config::read(path)?,
-        None => Config::default(),
-    };
-    if !arguments.listen.is_empty() {
-        config.listen.clone_from(&arguments.listen);
-    }
-    if let Some(policy) = arguments.policy {
-        config.policy = policy;
-    }
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?
-        .block_on(serve(config, arguments.config.as_deref()))
+    let config = arguments.configuration()?;
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(config, arguments))
 }
 
-async fn serve(config: Config, file: Option<&Path>) -> Result<(), BrokerError> {
+impl BrokerArgs {
+    /// The file as it is now, and what was said beside it, which goes before.
+    fn configuration(&self) -> Result<Config, ConfigError> {
+        let mut config = match &self.config {
+            Some(path) => Config::read(path)?,
+            None => Config::default(),
+        };
+        if !self.listen.is_empty() {
+            config.listen.clone_from(&self.listen);
+        }
+        if let Some(policy) = self.policy {
+            config.policy = policy;
+        }
+        Ok(config)
+    }
+}
+
+async fn serve(config: Config, arguments: &BrokerArgs) -> Result<(), BrokerError> {
     let mut hangup = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -78,7 +83,7 @@ async fn serve(config: Config, file: Option<&Path>) -> Result<(), BrokerError> {
         tokio::select! {
             _ = interrupt.recv() => break "SIGINT",
             _ = terminate.recv() => break "SIGTERM",
-            _ = hangup.recv() => reload(&broker, file),
+            _ = hangup.recv() => reload(&broker, arguments),
         }
     };
     tracing::info!(signal, connections = broker.connections(), sessions = broker.sessions(), "stopping");
@@ -89,12 +94,12 @@ async fn serve(config: Config, file: Option<&Path>) -> Result<(), BrokerError> {
 }
 
 /// Whatever is wrong with the new files, the broker goes on with what it has.
-fn reload(broker: &Broker, file: Option<&Path>) {
-    let Some(file) = file else {
+fn reload(broker: &Broker, arguments: &BrokerArgs) {
+    let Some(file) = &arguments.config else {
         tracing::info!("nothing to reload: there is no configuration file");
         return;
     };
-    let reloaded = Config::read(file).map_err(|error| error.to_string());
+    let reloaded = arguments.configuration().map_err(|error| error.to_string());
     match reloaded.and_then(|config| broker.reload(&config).map_err(|error| error.to_string())) {
         Ok(()) => tracing::info!(file = %file.display(), "reloaded"),
         Err(error) => tracing::error!("reload failed, the old rules stay: {error}"),

@@ -9,8 +9,8 @@ use tenbin_broker::auth::{PasswordFile, PasswordFileError, Secrets};
 
 /// Gives a user a password in a password file, or removes the user.
 ///
-/// The password is asked for on a terminal, else the first line of standard input is taken. A running broker takes
-/// the file over on SIGHUP.
+/// The password is asked for on a terminal, else the first line of standard input is taken. The file keeps its owner,
+/// or stays as it is. A running broker takes it over on SIGHUP.
 #[derive(Debug, Args)]
 pub(crate) struct PasswdArgs {
     /// The password file; made if it is not there.

@@ -77,6 +77,23 @@ fn a_dead_members_unacknowledged_qos_1_messages_go_to_another_at_once() {
 }
 
 #[test]
+fn mqtt_3_8_4_8_what_is_handed_on_keeps_the_qos_at_which_it_was_published() {
+    let broker = BrokerProcess::start(&[]);
+    let mut dies = joiner_at(&broker, "dies", QoS::AtLeastOnce);
+    let mut publisher = broker.v5("publisher");
+    let sent: Vec<_> = (0..4).map(|number| number.to_string()).collect();
+    for payload in &sent {
+        publisher.publish("topic", payload, QoS::ExactlyOnce);
+        assert_eq!(dies.receive_publish().qos, QoS::AtLeastOnce);
+    }
+    let mut other = joiner(&broker, "other");
+    dies.cut();
+    let received: Vec<_> = sent.iter().map(|_| other.receive_message()).collect();
+    assert_eq!(payloads(&received), sent);
+    assert!(received.iter().all(|publish| publish.qos == QoS::ExactlyOnce), "{received:?}");
+}
+
+#[test]
 fn mqtt_4_8_2_4_and_5_qos_2_stays_with_the_member_that_it_was_sent_to() {
     for persistent in [true, false] {
         let broker = BrokerProcess::start(&["--policy", "round_robin"]);
@@ -186,8 +203,12 @@ fn member(broker: &BrokerProcess, id: &str, qos: QoS) -> RawClient {
 
 /// A member whose session ends with its connection, at QoS 2.
 fn joiner(broker: &BrokerProcess, id: &str) -> RawClient {
+    joiner_at(broker, id, QoS::ExactlyOnce)
+}
+
+fn joiner_at(broker: &BrokerProcess, id: &str, qos: QoS) -> RawClient {
     let mut member = broker.v5(id);
-    member.subscribe(&share("group", "topic"), QoS::ExactlyOnce);
+    member.subscribe(&share("group", "topic"), qos);
     member
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use support::{BrokerProcess, ConfigFile, RawClient, VERSIONS, at_qos, lasting, message, retained, text, topic};
-use tenbin_codec::{Connect, ProtocolVersion, Publish, QoS, ReasonCode, Will};
+use tenbin_codec::{Connect, MessageProperties, ProtocolVersion, Publish, QoS, ReasonCode, Will};
 
 /// A broker that publishes each second.
 fn broker() -> BrokerProcess {
@@ -131,6 +131,36 @@ fn figures_follow_what_happens() {
     for name in ["bytes/received", "bytes/sent", "messages/received", "messages/sent", "publish/messages/sent"] {
         assert!(values[name].parse::<u64>().expect("a number") > 10, "{name}");
     }
+}
+
+#[test]
+fn retained_messages_go_when_their_time_is_over() {
+    let broker = broker();
+    let mut client = broker.v5("client");
+    client.publish_with(retained("stays", "x"));
+    for number in 0..20 {
+        let publish = retained(&format!("gone/{number}/x"), "x");
+        let properties = MessageProperties { message_expiry_interval: Some(4), ..Default::default() };
+        client.publish_with(Publish { properties: properties.boxed(), ..publish });
+    }
+    wait_for(&broker, &[("retained messages/count", 21)]);
+    wait_for(&broker, &[("retained messages/count", 1), ("store/messages/count", 1)]);
+}
+
+#[test]
+fn what_waits_with_a_share_group_is_counted() {
+    let broker = broker();
+    let member = |broker: &BrokerProcess| broker.connect(lasting(ProtocolVersion::V5, "member"));
+    let mut first = member(&broker);
+    first.subscribe("$share/group/queued", QoS::AtLeastOnce);
+    first.disconnect();
+    let mut client = broker.v5("client");
+    for _ in 0..3 {
+        client.publish("queued", "x", QoS::AtLeastOnce);
+    }
+    wait_for(&broker, &[("queued messages/count", 3), ("store/messages/count", 3), ("messages/stored", 3)]);
+    assert_eq!(member(&broker).drain().len(), 3);
+    wait_for(&broker, &[("queued messages/count", 0), ("store/messages/count", 0)]);
 }
 
 #[test]

@@ -94,6 +94,28 @@ fn a_subscribe_of_half_a_million_filters() {
     broker.assert_serves();
 }
 
+/// 10,000 filters of 128 levels, which would be 1,280,000 nodes in the tree of those with wildcards; then 10,000 of 5 KB
+/// without one. At the default bound of 64 MiB, each time: growth ≤ 80 MiB, and the rest is refused.
+#[test]
+fn long_filters() {
+    for (middle, last) in [("x/".repeat(126), "+"), ("x".repeat(5000), "")] {
+        let broker = BrokerProcess::start(&[]);
+        let mut growth = Growth::of(&broker);
+        let mut client = broker.v5("client");
+        let mut refused = 0;
+        for packet in 0..100 {
+            let filter = |number| format!("{packet}-{number}/{middle}{last}");
+            let filters = (0..100).map(|number| subscription(&filter(number), QoS::AtMostOnce));
+            let reasons = client.subscribe_to(None, filters.collect());
+            refused += reasons.iter().filter(|&&reason| reason == ReasonCode::QuotaExceeded).count();
+            growth.look();
+        }
+        growth.assert_within(80, "10,000 long filters");
+        assert!((3000..10_000).contains(&refused), "{refused}");
+        broker.assert_serves();
+    }
+}
+
 /// 200 Wills of 60 KB published at once to 20 subscribers that do not read: shared, not copied, growth ≤ 64 MiB.
 #[test]
 fn wills_fan_out() {

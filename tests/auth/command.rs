@@ -1,5 +1,6 @@
 //! `tenbin passwd`.
 
+use std::fs;
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
@@ -13,7 +14,7 @@ fn a_password_from_standard_input_lets_in() {
     let file = Passwords::empty();
     assert!(passwd(&[file.path(), "carol"], "opera\n").status.success());
     assert!(passwd(&[file.path(), "dave", "--scram"], "saw me").status.success());
-    let content = std::fs::read_to_string(file.path()).expect("made");
+    let content = fs::read_to_string(file.path()).expect("made");
     let kinds: Vec<_> = content.lines().map(|line| line.split('$').take(2).collect::<String>()).collect();
     assert_eq!(kinds, ["carol:argon2id", "dave:argon2id", "dave:scram-sha-256"]);
     assert!(!content.contains("opera"));
@@ -30,7 +31,7 @@ fn a_password_from_standard_input_lets_in() {
     }
 
     assert!(passwd(&[file.path(), "carol", "--delete"], "").status.success());
-    assert!(!std::fs::read_to_string(file.path()).expect("made").contains("carol"));
+    assert!(!fs::read_to_string(file.path()).expect("made").contains("carol"));
 }
 
 #[cfg(unix)]
@@ -39,8 +40,60 @@ fn a_new_file_is_for_its_owner_only() {
     use std::os::unix::fs::PermissionsExt as _;
     let file = Passwords::empty();
     assert!(passwd(&[file.path(), "carol"], "opera\n").status.success());
-    let mode = std::fs::metadata(file.path()).expect("made").permissions().mode();
+    let mode = fs::metadata(file.path()).expect("made").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_symbolic_link_goes_on_naming_its_file() {
+    use std::os::unix::fs::symlink;
+    let (file, link) = (Passwords::of(&[("alice", "wonderland")]), Passwords::empty());
+    symlink(file.path(), link.path()).expect("a new name");
+    assert!(passwd(&[link.path(), "carol"], "opera\n").status.success());
+    assert!(fs::symlink_metadata(link.path()).expect("still there").is_symlink());
+    let content = fs::read_to_string(file.path()).expect("ours");
+    assert!(content.contains("alice:") && content.contains("carol:"), "{content}");
+    // One that names nothing is not put in the place of it either.
+    fs::remove_file(file.path()).expect("ours");
+    let output = passwd(&[link.path(), "carol"], "opera\n");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains(link.path()), "{said}");
+    assert!(fs::symlink_metadata(link.path()).expect("still there").is_symlink());
+}
+
+/// Who may give files away keeps their owner; who may not leaves them as they are.
+#[cfg(unix)]
+#[test]
+fn a_file_keeps_its_owner_or_stays_as_it_is() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+    use std::os::unix::process::CommandExt as _;
+    const OTHER: u32 = 65_534;
+    let file = Passwords::of(&[("alice", "wonderland")]);
+    if chown(file.path(), Some(OTHER), Some(OTHER)).is_err() {
+        return skip("only root can give files away");
+    }
+    fs::set_permissions(file.path(), fs::Permissions::from_mode(0o640)).expect("root");
+    assert!(passwd(&[file.path(), "carol"], "opera\n").status.success());
+    let kept = fs::metadata(file.path()).expect("there");
+    assert_eq!((kept.uid(), kept.gid(), kept.mode() & 0o777), (OTHER, OTHER, 0o640));
+
+    if Command::new(env!("CARGO_BIN_EXE_tenbin")).arg("--version").uid(OTHER).gid(OTHER).output().is_err() {
+        return skip("the built command is where another user does not reach it");
+    }
+    // Root's file, in a directory where others may write.
+    let directory = Passwords::empty();
+    fs::create_dir(directory.path()).expect("a new name");
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).expect("root");
+    let roots = format!("{}/passwords", directory.path());
+    fs::write(&roots, "# root's\n").expect("root");
+    let output = run(command(&[&roots, "carol"]).uid(OTHER).gid(OTHER), "opera\n");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains(&roots) && said.contains("user 0 and group 0"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert_eq!(fs::read_to_string(&roots).expect("root"), "# root's\n");
+    assert_eq!(fs::read_dir(directory.path()).expect("root").count(), 1, "nothing is left beside it");
+    fs::remove_dir_all(directory.path()).expect("root");
 }
 
 #[test]
@@ -62,9 +115,22 @@ fn mistakes_are_told_in_one_line() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("carol"));
 }
 
+#[cfg(unix)]
+fn skip(why: &str) {
+    let _ = writeln!(std::io::stderr(), "skipped: {why}");
+}
+
 fn passwd(arguments: &[&str], input: &str) -> Output {
+    run(&mut command(arguments), input)
+}
+
+fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tenbin"));
     command.arg("passwd").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn run(command: &mut Command, input: &str) -> Output {
     let mut child = command.spawn().expect("the built command can be started");
     // It may end before it reads.
     let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());

@@ -1,8 +1,10 @@
 //! The broker as a library: an Authenticator and an Authorizer of one's own.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 
 use tenbin_broker::auth::{
     Action, Answer, AuthFuture, AuthRequest, Authenticator, Authorizer, Decision, Exchange, Identity, Principal,
@@ -12,7 +14,7 @@ use tenbin_codec::{Auth, AuthProperties, Connect, ConnectProperties, Packet, Pro
 use tokio::runtime::Runtime;
 
 use crate::guarded::with_password;
-use crate::support::{RawClient, VERSIONS, share, subscription, text};
+use crate::support::{PATIENCE, RawClient, VERSIONS, share, subscription, text};
 
 /// A broker in this process.
 pub(crate) struct Embedded {
@@ -38,6 +40,12 @@ struct Doorman;
 
 struct Question;
 
+/// Authentication Data of an AUTH of 215 bytes.
+const LONG: &str = concat!(
+    "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789",
+    "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789",
+);
+
 impl Authenticator for Doorman {
     fn authenticate(&self, request: AuthRequest) -> AuthFuture<'_> {
         Box::pin(async move {
@@ -51,6 +59,9 @@ impl Authenticator for Doorman {
                 Some("questioned") => Answer::Continue { data: None, exchange: Box::new(Question) },
                 _ if again => match request.data.as_deref() {
                     Some(b"move") => Answer::ServerMoved(other()),
+                    Some(b"long") => {
+                        Answer::Continue { data: Some(LONG.as_bytes().into()), exchange: Box::new(Question) }
+                    }
                     Some(name) => accept(Some(name)),
                     None => Answer::Continue { data: Some("who?".into()), exchange: Box::new(Question) },
                 },
@@ -230,12 +241,87 @@ fn an_authenticator_that_does_not_answer_in_time_is_busy() {
     client.expect_closed();
 }
 
+/// It has no part that could be left out.
+#[test]
+fn mqtt_3_1_2_24_an_auth_that_is_larger_than_its_client_takes_ends_the_connection() {
+    let embedded = doorman();
+    for maximum in [5, 16] {
+        let mut client = ask_with(&embedded, 60, NonZeroU32::new(maximum));
+        let Packet::ConnAck(connack) = client.receive() else { panic!("no CONNACK") };
+        assert_eq!(connack.reason, ReasonCode::PacketTooLarge, "{maximum}");
+        client.expect_closed();
+    }
+    let mut client = ask_with(&embedded, 60, NonZeroU32::new(17));
+    expect_auth(&mut client, ReasonCode::ContinueAuthentication, "who?");
+
+    let mut client = served_with(&embedded, NonZeroU32::new(214));
+    client.send(&auth(ReasonCode::ReAuthenticate, "long"));
+    client.expect_end(ReasonCode::PacketTooLarge);
+    let mut client = served_with(&embedded, NonZeroU32::new(215));
+    client.send(&auth(ReasonCode::ReAuthenticate, "long"));
+    expect_auth(&mut client, ReasonCode::ContinueAuthentication, LONG);
+}
+
+/// Never answers; tells when it is not asked any more.
+struct Thinker(mpsc::SyncSender<()>);
+
+/// As [`Thinker`], about one client.
+struct Thought(mpsc::SyncSender<()>);
+
+impl Authenticator for Thinker {
+    fn authenticate(&self, request: AuthRequest) -> AuthFuture<'_> {
+        let thought = Thought(self.0.clone());
+        Box::pin(async move {
+            if request.method.is_some() {
+                return Answer::Continue { data: Some("who?".into()), exchange: Box::new(thought) };
+            }
+            let _thought = thought;
+            std::future::pending().await
+        })
+    }
+}
+
+impl Exchange for Thought {
+    fn step(self: Box<Self>, _data: Option<bytes::Bytes>) -> AuthFuture<'static> {
+        Box::pin(async move {
+            let _thought = self;
+            std::future::pending().await
+        })
+    }
+}
+
+impl Drop for Thought {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+/// Bad input: a flood of clients that connect and are gone.
+#[test]
+fn a_client_that_has_closed_gives_its_place_up_at_once() {
+    let config =
+        Config::parse("listen = [\"127.0.0.1:0\"]\n[connections]\nconnect_timeout_ms = 600000").expect("legal");
+    let (thought, forgotten) = mpsc::sync_channel(10);
+    let embedded = Embedded::start(config, |builder| builder.authenticator(Thinker(thought)));
+    for version in VERSIONS {
+        let mut client = RawClient::open(embedded.addresses()[0], version);
+        client.send(&Packet::Connect(Box::new(Connect::new(version, text("c")))));
+        drop(client);
+        forgotten.recv_timeout(PATIENCE).expect("a client that is gone is forgotten");
+    }
+    let mut client = ask(&embedded);
+    expect_auth(&mut client, ReasonCode::ContinueAuthentication, "who?");
+    client.send(&auth(ReasonCode::ContinueAuthentication, "carol"));
+    drop(client);
+    forgotten.recv_timeout(PATIENCE).expect("a client that is gone is forgotten");
+}
+
 /// Keep Alive counts during the exchange.
 #[test]
 fn mqtt_3_1_2_22_keep_alive_counts_while_a_client_authenticates() {
     let embedded = doorman();
     let begin = std::time::Instant::now();
-    let mut client = ask_with(&embedded, 1);
+    let mut client = ask_with(&embedded, 1, None);
     expect_auth(&mut client, ReasonCode::ContinueAuthentication, "who?");
     client.expect_closed();
     assert!((1300..5000).contains(&begin.elapsed().as_millis()), "{:?}", begin.elapsed());
@@ -243,12 +329,13 @@ fn mqtt_3_1_2_22_keep_alive_counts_while_a_client_authenticates() {
 
 /// A client that has sent its CONNECT with the method "ask".
 fn ask(embedded: &Embedded) -> RawClient {
-    ask_with(embedded, 60)
+    ask_with(embedded, 60, None)
 }
 
-fn ask_with(embedded: &Embedded, keep_alive: u16) -> RawClient {
+fn ask_with(embedded: &Embedded, keep_alive: u16, maximum_packet_size: Option<NonZeroU32>) -> RawClient {
     let mut client = RawClient::open(embedded.addresses()[0], ProtocolVersion::V5);
-    let properties = ConnectProperties { authentication_method: Some(text("ask")), ..ConnectProperties::default() };
+    let authentication_method = Some(text("ask"));
+    let properties = ConnectProperties { authentication_method, maximum_packet_size, ..ConnectProperties::default() };
     let connect = Connect { properties, keep_alive, ..Connect::new(ProtocolVersion::V5, text("c")) };
     client.send(&Packet::Connect(Box::new(connect)));
     client
@@ -256,7 +343,11 @@ fn ask_with(embedded: &Embedded, keep_alive: u16) -> RawClient {
 
 /// A client that has become carol.
 fn served(embedded: &Embedded) -> RawClient {
-    let mut client = ask(embedded);
+    served_with(embedded, None)
+}
+
+fn served_with(embedded: &Embedded, maximum_packet_size: Option<NonZeroU32>) -> RawClient {
+    let mut client = ask_with(embedded, 60, maximum_packet_size);
     expect_auth(&mut client, ReasonCode::ContinueAuthentication, "who?");
     client.send(&auth(ReasonCode::ContinueAuthentication, "carol"));
     assert!(matches!(client.receive(), Packet::ConnAck(connack) if connack.reason == ReasonCode::Success));

@@ -148,6 +148,21 @@ fn password_checks_do_not_starve_the_broker() {
     }
 }
 
+/// It has nothing to wait for: what it has sent is legal, and is done.
+#[test]
+fn what_a_client_sends_ahead_counts_though_it_has_closed() {
+    let guarded = Guarded::start("");
+    let mut watcher = guarded.client(ProtocolVersion::V5, "", "watcher");
+    watcher.subscribe("#", tenbin_codec::QoS::AtMostOnce);
+    for version in VERSIONS {
+        let mut client = guarded.broker.open(version);
+        client.send(&Packet::Connect(Box::new(as_user(Connect::new(version, text("c")), "alice"))));
+        client.send(&Packet::Publish(crate::support::message("a", "x")));
+        client.cut();
+        assert_eq!(watcher.drain_payloads(), ["x"], "{version}");
+    }
+}
+
 /// What a broker says that does not start, in one line.
 fn refusal(config: &str) -> String {
     let config = ConfigFile::new(config);

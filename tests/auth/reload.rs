@@ -1,11 +1,12 @@
 //! SIGHUP: what is given holds from then on, and what is taken away stops at once.
 
 use std::fs;
+use std::num::NonZeroU16;
 
-use tenbin_codec::{ProtocolVersion, QoS, ReasonCode};
+use tenbin_codec::{Ack, Packet, PacketType, ProtocolVersion, QoS, ReasonCode};
 
 use crate::guarded::{Guarded, as_user, with_password};
-use crate::support::{PATIENCE, VERSIONS, lasting, share, subscription};
+use crate::support::{BrokerProcess, ConfigFile, PATIENCE, VERSIONS, lasting, share, subscription};
 
 /// Everybody may do everything under "a" and "b".
 const BOTH: &str = "[[acl]]\nallow = \"all\"\ntopic = \"a/#\"\n[[acl]]\nallow = \"all\"\ntopic = \"b/#\"\n\
@@ -50,6 +51,89 @@ fn a_stored_session_gets_neither_what_waits_nor_what_comes() {
         let mut bob = guarded.connect(as_user(lasting(version, "bob"), "bob"));
         assert_eq!(bob.drain_payloads(), ["waits too"], "{version}");
         bob.unsubscribe(&["#"]);
+    }
+}
+
+/// Not even what was under way before comes again; of QoS 2 what is left to be said is PUBREL, since the client may have
+/// the message and keep its Packet Identifier.
+#[test]
+fn what_was_under_way_is_not_sent_again_when_it_is_forbidden() {
+    let guarded = Guarded::start(BOTH);
+    let mut alice = guarded.client(ProtocolVersion::V5, "alice", "alice");
+    for version in VERSIONS {
+        for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+            guarded.reload(BOTH);
+            let mut bob = guarded.connect(as_user(lasting(version, "bob"), "bob"));
+            bob.subscribe("#", qos);
+            let sent = ["a/1", "b/1", "a/2", "b/2"].map(|name| {
+                alice.publish(name, name, qos);
+                bob.receive_publish()
+            });
+            bob.cut();
+            guarded.reload(ONLY_B);
+            let two = NonZeroU16::new(2).filter(|_| version.is_v5());
+            let mut connect = lasting(version, "bob");
+            connect.properties.receive_maximum = two;
+            let mut bob = guarded.connect(as_user(connect, "bob"));
+            if qos == QoS::ExactlyOnce {
+                for message in [&sent[0], &sent[2]] {
+                    let id = message.packet_id.expect("QoS 2");
+                    assert_eq!(bob.wait_for_ack(PacketType::PubRel, id), ReasonCode::Success, "{version}");
+                    bob.send(&Packet::PubComp(Ack::new(id, ReasonCode::Success)));
+                }
+            }
+            let again: Vec<_> = bob.drain().into_iter().map(|message| (message.packet_id, message.payload)).collect();
+            assert_eq!(
+                again,
+                [1, 3].map(|place| (sent[place].packet_id, sent[place].payload.clone())),
+                "{version} {qos}"
+            );
+            // All of the send quota is there again.
+            for name in ["b/3", "b/4"] {
+                alice.publish(name, name, qos);
+            }
+            let new = [bob.receive_publish(), bob.receive_publish()];
+            assert_eq!(new.each_ref().map(|message| &message.payload[..]), [b"b/3", b"b/4"], "{version} {qos}");
+            new.iter().for_each(|message| bob.acknowledge(message));
+            bob.unsubscribe(&["#"]);
+            bob.disconnect();
+            guarded.connect(as_user(lasting(version, "bob"), "bob")).expect_nothing_waiting();
+        }
+    }
+}
+
+#[test]
+fn what_waits_to_be_sent_again_is_judged_when_the_rules_change() {
+    let guarded = Guarded::start(BOTH);
+    let mut alice = guarded.client(ProtocolVersion::V5, "alice", "alice");
+    for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+        guarded.reload(BOTH);
+        let mut bob = guarded.connect(as_user(lasting(ProtocolVersion::V5, "bob"), "bob"));
+        bob.subscribe("#", qos);
+        let sent = ["b/1", "a/1", "b/2", "a/2", "b/3"].map(|name| {
+            alice.publish(name, name, qos);
+            bob.receive_publish()
+        });
+        bob.cut();
+        let mut connect = lasting(ProtocolVersion::V5, "bob");
+        connect.properties.receive_maximum = NonZeroU16::new(1);
+        let mut bob = guarded.connect(as_user(connect, "bob"));
+        let first = bob.receive_publish();
+        assert_eq!((first.packet_id, first.dup), (sent[0].packet_id, true));
+        guarded.reload(ONLY_B);
+        if qos == QoS::ExactlyOnce {
+            for message in [&sent[1], &sent[3]] {
+                let id = message.packet_id.expect("QoS 2");
+                assert_eq!(bob.wait_for_ack(PacketType::PubRel, id), ReasonCode::Success);
+                bob.send(&Packet::PubComp(Ack::new(id, ReasonCode::Success)));
+            }
+        }
+        bob.acknowledge(&first);
+        assert_eq!(bob.drain_payloads(), ["b/2", "b/3"], "{qos}");
+        alice.publish("b/4", "b/4", qos);
+        assert_eq!(bob.drain_payloads(), ["b/4"], "the send quota is there again: {qos}");
+        bob.unsubscribe(&["#"]);
+        bob.disconnect();
     }
 }
 
@@ -163,6 +247,10 @@ fn a_failed_reload_keeps_the_old_rules_and_is_logged() {
     }
     fs::remove_file(guarded.config.path()).expect("ours");
     check("no configuration");
+    // Else its password file would stay in force, whatever the new name's is.
+    fs::write(guarded.config.path(), good.replace("\"main\"", "\"front\"")).expect("ours");
+    check("another name");
+    guarded.broker.log().wait_for(&["reload failed", "listener main"], PATIENCE);
     fs::write(guarded.config.path(), good).expect("ours");
     let passwords = fs::read_to_string(guarded.passwords.path()).expect("ours");
     guarded.passwords.write(&format!("{passwords}broken\n"));
@@ -172,4 +260,24 @@ fn a_failed_reload_keeps_the_old_rules_and_is_logged() {
     check("no password file");
     guarded.passwords.write(&passwords);
     guarded.hang_up("reloaded");
+}
+
+#[test]
+fn what_the_command_line_says_holds_after_a_reload_too() {
+    let rule = |effect: &str| {
+        format!(
+            "[[acl]]\nlistener = \"127.0.0.1:0\"\n{effect} = \"all\"\ntopic = \"a\"\n[[acl]]\nallow = \"all\"\ntopic = \"b\"\n"
+        )
+    };
+    // The address in the file is not opened.
+    let file = |effect: &str| format!("listen = [\"127.0.0.1:1\"]\n{}", rule(effect));
+    let config = ConfigFile::new(&file("allow"));
+    let broker = BrokerProcess::start(&["--listen", "127.0.0.1:0", "--config", config.path()]);
+    let mut client = broker.v5("c");
+    assert_ne!(client.publish("a", "x", QoS::AtLeastOnce), ReasonCode::NotAuthorized);
+    fs::write(config.path(), file("deny")).expect("ours");
+    broker.signal("HUP");
+    broker.log().wait_for(&["reloaded"], PATIENCE);
+    assert_eq!(client.publish("a", "x", QoS::AtLeastOnce), ReasonCode::NotAuthorized);
+    assert_ne!(client.publish("b", "x", QoS::AtLeastOnce), ReasonCode::NotAuthorized);
 }

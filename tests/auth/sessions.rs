@@ -1,9 +1,11 @@
 //! A session is its user's.
 
+use std::net::SocketAddr;
+
 use tenbin_codec::{Connect, ProtocolVersion, QoS, ReasonCode};
 
 use crate::embedded::Embedded;
-use crate::guarded::{Guarded, as_user};
+use crate::guarded::{Guarded, Passwords, USERS, as_user};
 use crate::support::{RawClient, VERSIONS, lasting, text};
 
 /// Bad input "Client id as identity".
@@ -63,28 +65,16 @@ fn a_name_is_free_again_when_its_session_has_ended() {
 
 #[test]
 fn a_session_that_comes_through_another_listener_has_that_listeners_rights_at_once() {
-    let config = "
-        [[listeners]]
-        name = \"inside\"
-        address = \"127.0.0.1:0\"
-        anonymous = true
-        acl = false
-        [[listeners]]
-        name = \"outside\"
-        address = \"127.0.0.1:0\"
-        anonymous = true
-        [[acl]]
-        deny = \"subscribe\"
-        topic = \"secret/#\"
-        [[acl]]
-        allow = \"all\"
-        topic = \"#\"
-    ";
-    let config = tenbin_broker::Config { listen: Vec::new(), ..tenbin_broker::Config::parse(config).expect("legal") };
-    let embedded = Embedded::start(config, |builder| builder);
+    let passwords = Passwords::of(&USERS);
+    let listener = |name: &str, more: &str| {
+        let file = passwords.path();
+        format!("[[listeners]]\nname = {name:?}\naddress = \"127.0.0.1:0\"\npassword_file = {file:?}\n{more}\n")
+    };
+    let embedded = start(&[&listener("inside", "acl = false"), &listener("outside", ""), NO_SECRETS].concat());
     let [inside, outside] = embedded.addresses() else { panic!("two listeners") };
-    let wanderer = || lasting(ProtocolVersion::V5, "wanderer");
-    let mut publisher = RawClient::connect(*inside, lasting(ProtocolVersion::V5, "publisher")).0;
+    let wanderer = || as_user(lasting(ProtocolVersion::V5, "wanderer"), "alice");
+    let publisher = as_user(lasting(ProtocolVersion::V5, "publisher"), "alice");
+    let mut publisher = RawClient::connect(*inside, publisher).0;
     let mut publish = |payload| {
         // What the publisher remembers of its receivers is warm.
         assert_eq!(publisher.publish("secret/x", payload, QoS::AtMostOnce), ReasonCode::Success);
@@ -101,3 +91,65 @@ fn a_session_that_comes_through_another_listener_has_that_listeners_rights_at_on
     publish("3");
     assert_eq!(client.drain_payloads(), ["3"]);
 }
+
+/// Bad input "Client id as identity": who has proved nothing is somebody else where other rules are about it.
+#[test]
+fn an_anonymous_session_is_not_to_be_had_through_a_listener_with_other_rules() {
+    let for_outside = "[[acl]]\nlistener = \"outside\"\ndeny = \"all\"\ntopic = \"inside\"\n";
+    for (inside, rules) in [("acl = false", NO_SECRETS), ("", &[for_outside, NO_SECRETS].concat())] {
+        let embedded = start(&[&open_listener("inside", inside), &open_listener("outside", ""), rules].concat());
+        let [inside, outside] = embedded.addresses() else { panic!("two listeners") };
+        expect_apart(*inside, *outside);
+        expect_apart(*outside, *inside);
+    }
+}
+
+#[test]
+fn an_anonymous_session_is_found_through_every_listener_where_the_same_rules_are_about_it() {
+    let listeners = [open_listener("plain", ""), open_listener("secure", "")].concat();
+    let for_others = "[[acl]]\nlistener = \"secure\"\nuser = \"alice\"\nallow = \"all\"\ntopic = \"secret/#\"\n\
+                      [[acl]]\nlistener = \"plain\"\nclient_id = \"other\"\ndeny = \"all\"\ntopic = \"#\"\n";
+    let for_each = "[[acl]]\nlistener = \"secure\"\nallow = \"all\"\ntopic = \"a/#\"\n\
+                    [[acl]]\nlistener = \"plain\"\nallow = \"all\"\ntopic = \"a/#\"\n";
+    for rules in ["", NO_SECRETS, &[for_others, NO_SECRETS].concat(), for_each] {
+        let embedded = start(&[&listeners, rules].concat());
+        let [plain, secure] = embedded.addresses() else { panic!("two listeners") };
+        for version in VERSIONS {
+            let name = format!("wanderer-{version}");
+            let mut first = RawClient::connect(*plain, lasting(version, &name)).0;
+            let (mut second, connack) = RawClient::connect(*secure, lasting(version, &name));
+            assert!(connack.session_present, "{rules}");
+            first.expect_end(ReasonCode::SessionTakenOver);
+            second.settle();
+        }
+    }
+}
+
+/// Neither takes over, nor resumes, nor ends.
+fn expect_apart(owners: SocketAddr, others: SocketAddr) {
+    for version in VERSIONS {
+        let name = format!("{owners}-{version}");
+        let (mut owner, _) = RawClient::connect(owners, lasting(version, &name));
+        for clean_start in [true, false] {
+            let connect = Connect { clean_start, ..lasting(version, &name) };
+            let (mut other, connack) = RawClient::try_connect(others, connect);
+            assert_eq!(connack.reason, ReasonCode::NotAuthorized);
+            other.expect_closed();
+        }
+        owner.settle();
+        owner.cut();
+        assert_eq!(RawClient::try_connect(others, lasting(version, &name)).1.reason, ReasonCode::NotAuthorized);
+        RawClient::connect(owners, lasting(version, &name)).0.settle();
+    }
+}
+
+fn open_listener(name: &str, more: &str) -> String {
+    format!("[[listeners]]\nname = {name:?}\naddress = \"127.0.0.1:0\"\nanonymous = true\n{more}\n")
+}
+
+fn start(config: &str) -> Embedded {
+    Embedded::start(tenbin_broker::Config::parse(config).expect("legal"), |builder| builder)
+}
+
+const NO_SECRETS: &str =
+    "[[acl]]\ndeny = \"subscribe\"\ntopic = \"secret/#\"\n[[acl]]\nallow = \"all\"\ntopic = \"#\"\n";

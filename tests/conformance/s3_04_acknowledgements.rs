@@ -2,8 +2,8 @@
 
 use tenbin_codec::{ProtocolVersion, QoS};
 
-use crate::byte_client::{ByteClient, ack_reason, body, disconnect_reason, packet, string};
-use crate::support::{BrokerProcess, lasting};
+use crate::byte_client::{ByteClient, ack_reason, body, connect_v5, disconnect_reason, packet, string};
+use crate::support::{BrokerProcess, ConfigFile, lasting};
 
 /// Acknowledgement, statement and the codes of its table.
 const TABLES: [(&str, u8, &[u8]); 4] = [
@@ -32,6 +32,71 @@ fn mqtt_3_4_2_1_and_its_like_codes_are_those_of_the_table() {
             assert_eq!(client.receive_or_end(), None, "{what} {code:#X}");
         }
     }
+}
+
+/// What is refused is told in words too, which fit in the client's Maximum Packet Size or are left out.
+#[test]
+fn mqtt_3_4_2_2_and_its_like_a_refusal_has_a_reason_string_that_fits() {
+    let config = ConfigFile::new("[retained]\nmessages_maximum = 0\n[capabilities]\npayload_format_check = true");
+    let broker = BrokerProcess::start(&["--config", config.path()]);
+    let (sys, deep) = (string("$SYS/secret"), string("secret/".repeat(200)));
+    let refused = [
+        (0x40, 0x87, packet(0x32, &[&sys, &[0, 1, 0]])),
+        (0x50, 0x87, packet(0x34, &[&sys, &[0, 2, 0]])),
+        (0x40, 0x90, packet(0x32, &[&deep, &[0, 3, 0]])),
+        (0x50, 0x97, packet(0x35, &[&string("secret"), &[0, 4, 0, 1]])),
+        (0x40, 0x99, packet(0x32, &[&string("secret"), &[0, 5, 2, 1, 1, 0xFF]])),
+        (0x90, 0x8F, packet(0x82, &[&[0, 6, 0], &string("a"), &[0], &deep, &[0], &string("b"), &[0]])),
+    ];
+    for (first, code, request) in &refused {
+        let (mut without, mut with) = (0, 0);
+        for maximum in 32..100 {
+            let connect = connect_v5(0x02, &[0x27, 0, 0, 0, maximum], &[&string("client")]);
+            let (mut client, _) = ByteClient::connect(&broker, &connect);
+            client.send(request);
+            let answer = client.receive();
+            assert_eq!(answer[0], *first);
+            assert!(answer.len() <= usize::from(maximum), "{maximum}: {answer:02X?}");
+            let (words, codes) = words_and_codes(&answer);
+            assert!(codes.contains(code), "{answer:02X?}");
+            assert!(with == 0 || words.is_some(), "what fits in less fits in more: {answer:02X?}");
+            let Some(words) = words else {
+                without += 1;
+                continue;
+            };
+            with += 1;
+            assert!(!words.is_empty() && !words.contains("secret"), "{words}");
+        }
+        assert!(without > 0 && with > 0, "{first:#X} {code:#X}: {without} without, {with} with");
+    }
+    // What is not refused has none, nor has 3.1.1.
+    let mut client = ByteClient::v5(&broker, "client");
+    client.send(&packet(0x32, &[&string("nobody's"), &[0, 1, 0]]));
+    client.expect(&[0x40, 3, 0, 1, 0x10]);
+    client.send(&packet(0x82, &[&[0, 2, 0], &string("a"), &[1]]));
+    client.expect(&[0x90, 4, 0, 2, 0, 1]);
+    let mut client = ByteClient::v311(&broker, "client");
+    client.send(&packet(0x32, &[&sys, &[0, 1]]));
+    client.expect(&[0x40, 2, 0, 1]);
+    client.send(&packet(0x82, &[&[0, 2], &deep, &[1]]));
+    client.expect(&[0x90, 3, 0, 2, 0x80]);
+}
+
+/// Reason String and Reason Codes of a PUBACK, PUBREC or SUBACK of less than 130 bytes.
+fn words_and_codes(answer: &[u8]) -> (Option<&str>, &[u8]) {
+    let body = body(answer);
+    let (codes_first, properties) = if answer[0] == 0x90 { (&[][..], &body[2..]) } else { (&body[2..3], &body[3..]) };
+    let (length, rest) = properties.split_first().unwrap_or((&0, &[]));
+    let (properties, codes_last) = rest.split_at(usize::from(*length));
+    let words = match properties {
+        [] => None,
+        [0x1F, high, low, words @ ..] => {
+            assert_eq!(usize::from(u16::from_be_bytes([*high, *low])), words.len(), "nothing but a Reason String");
+            Some(std::str::from_utf8(words).expect("UTF-8"))
+        }
+        other => panic!("{other:02X?}"),
+    };
+    (words, if codes_first.is_empty() { codes_last } else { codes_first })
 }
 
 /// What the broker itself says: in each situation a code of the table.

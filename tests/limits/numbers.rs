@@ -61,6 +61,27 @@ fn subscriptions_of_one_client() {
 }
 
 #[test]
+fn bytes_of_the_subscriptions_of_one_client() {
+    // Two filters of ten levels with a wildcard, or fourteen without.
+    let broker = broker_with("[sessions]\nsubscription_bytes_maximum = 8000");
+    for (last, fit) in [("x", 14), ("+", 2)] {
+        let mut client = broker.v5("client");
+        let filter = |number: usize| format!("{number}/1/2/3/4/5/6/7/8/{last}");
+        let subscribe = |client: &mut RawClient, number| {
+            client.subscribe_to(None, vec![subscription(&filter(number), QoS::AtMostOnce)])[0]
+        };
+        for number in 0..fit {
+            assert_eq!(subscribe(&mut client, number), ReasonCode::Success, "{last}, {number}");
+        }
+        assert_eq!(subscribe(&mut client, fit), ReasonCode::QuotaExceeded, "{last}");
+        assert_eq!(subscribe(&mut client, 0), ReasonCode::Success, "replaced, not added");
+        client.unsubscribe(&[&filter(1)]);
+        assert_eq!(subscribe(&mut client, fit), ReasonCode::Success, "there is room again");
+        client.disconnect();
+    }
+}
+
+#[test]
 fn unacknowledged_messages_of_a_client() {
     let broker = broker_with("[sessions]\nreceive_maximum = 5");
     let mut client = broker.v5("client");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tenbin_codec::{Connect, Packet, ProtocolVersion, QoS, ReasonCode, WriteBuffer};
 
 use crate::broker_with;
-use crate::support::{RawClient, message, text};
+use crate::support::{BrokerProcess, ConfigFile, RawClient, message, text};
 
 #[test]
 fn connects() {
@@ -60,6 +60,25 @@ fn publishes() {
     let took = began.elapsed();
     assert!((2900..6000).contains(&took.as_millis()), "800 messages took {took:?}");
     publisher.settle();
+}
+
+/// A listener's own rate is in the place of that of all connections, whether it is less or more.
+#[test]
+fn publishes_by_listener() {
+    for (rate, took) in [("publishes_per_second = 50", 2900..8000), ("publishes_per_second = 0", 0..900)] {
+        let file = ConfigFile::new(&format!(
+            "[connections]\npublishes_per_second = 100\n
+            [[listeners]]\naddress = \"127.0.0.1:0\"\nanonymous = true\n{rate}"
+        ));
+        let broker = BrokerProcess::start_exactly(&["--config", file.path()]);
+        let mut client = broker.v5("client");
+        let began = Instant::now();
+        for _ in 0..200 {
+            client.publish("t", "x", QoS::AtLeastOnce);
+        }
+        let elapsed = began.elapsed().as_millis();
+        assert!(took.contains(&elapsed), "{rate}: 200 messages took {elapsed} ms");
+    }
 }
 
 #[test]

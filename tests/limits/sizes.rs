@@ -1,12 +1,15 @@
 //! Lengths and sizes of what one packet holds.
 
+use std::num::NonZeroU32;
+
 use bytes::Bytes;
 use tenbin_codec::{
-    Connect, MessageProperties, Packet, ProtocolVersion, Publish, QoS, ReasonCode, Text, UserProperty, Will,
+    Connect, MessageProperties, Packet, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe, Text, Unsubscribe,
+    UserProperty, Will,
 };
 
 use crate::broker_with;
-use crate::support::{RawClient, at_qos, message, subscription, text, topic};
+use crate::support::{RawClient, at_qos, filter, lasting, message, subscription, text, topic};
 
 fn will(name: &str, payload: usize) -> Will {
     Will {
@@ -130,4 +133,42 @@ fn user_properties_of_a_connect_and_its_will() {
         assert_eq!(connack.reason, ReasonCode::QuotaExceeded);
         client.expect_closed();
     }
+}
+
+/// The answer has a byte for each filter. Who would not get it is told so, and nothing is done.
+#[test]
+fn mqtt_3_1_2_24_a_request_whose_answer_is_larger_than_the_client_takes_ends_the_connection() {
+    let broker = broker_with("");
+    let mut publisher = broker.v5("publisher");
+    let names: Vec<_> = (0..36).map(|number| number.to_string()).collect();
+    let subscriptions = |count| names[..count].iter().map(|name| subscription(name, QoS::AtLeastOnce)).collect();
+    let mut connect = lasting(ProtocolVersion::V5, "c");
+    connect.properties.maximum_packet_size = NonZeroU32::new(40);
+    let mut expect_subscribed = |client: &mut RawClient, expected: usize| {
+        for name in &names {
+            publisher.publish(name, "x", QoS::AtLeastOnce);
+        }
+        assert_eq!(client.drain().len(), expected);
+    };
+
+    let mut client = broker.connect(connect.clone());
+    let (packet_id, user_properties) = (client.next_id(), Vec::new());
+    let subscribe =
+        Subscribe { packet_id, subscription_identifier: None, user_properties, subscriptions: subscriptions(36) };
+    client.send(&Packet::Subscribe(subscribe));
+    client.expect_end(ReasonCode::PacketTooLarge);
+    let mut client = broker.connect(connect.clone());
+    expect_subscribed(&mut client, 0);
+    assert_eq!(client.subscribe_to(None, subscriptions(35)).len(), 35);
+    assert_eq!(client.subscribe_to(None, vec![subscription("35", QoS::AtLeastOnce)]).len(), 1);
+
+    let filters = names.iter().map(|name| filter(name)).collect();
+    let packet_id = client.next_id();
+    client.send(&Packet::Unsubscribe(Unsubscribe { packet_id, user_properties: Vec::new(), filters }));
+    client.expect_end(ReasonCode::PacketTooLarge);
+    let mut client = broker.connect(connect);
+    expect_subscribed(&mut client, 36);
+    let some: Vec<_> = names[..35].iter().map(String::as_str).collect();
+    assert_eq!(client.unsubscribe(&some).len(), 35);
+    expect_subscribed(&mut client, 1);
 }

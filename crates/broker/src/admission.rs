@@ -55,7 +55,7 @@ impl Admission {
 
     /// The connection is over.
     pub(crate) fn leave(&self, address: IpAddr, now: Instant) {
-        let key = key(address);
+        let key = network(address);
         if let Some(mut entry) = self.addresses.get_mut(&key) {
             entry.open = entry.open.saturating_sub(1);
         }
@@ -80,7 +80,7 @@ impl Admission {
 
     fn entry(&self, address: IpAddr, now: Instant) -> dashmap::mapref::one::RefMut<'_, IpAddr, Address> {
         let new = || Address { open: 0, connects: TokenBucket::full(now) };
-        self.addresses.entry(key(address)).or_insert_with(new)
+        self.addresses.entry(network(address)).or_insert_with(new)
     }
 
     /// Forgets addresses that have no connection and have spent nothing: at most as many stay as came in one
@@ -99,7 +99,7 @@ impl Address {
 }
 
 /// What counts as one address: of IPv6 the network of 64 bits that one customer has all to himself.
-fn key(address: IpAddr) -> IpAddr {
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let network = u128::from_be_bytes(address.octets()) >> 64 << 64;

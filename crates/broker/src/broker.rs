@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::Config;
 use crate::auth::{Access, AccessError, Authenticator, Authorizer, Settings, enforcement};
-use crate::expiry::ExpiryQueue;
+use crate::expiry::{self, ExpiryQueue};
 use crate::metrics::MetricsSnapshot;
 use crate::net;
 use crate::outbox::Control;
@@ -21,7 +21,7 @@ use crate::sys_topics;
 pub struct Broker {
     shared: Arc<Shared>,
     addresses: Vec<SocketAddr>,
-    /// Listeners and the expiry queue; ended with the broker.
+    /// Listeners and what is due later; ended with the broker.
     tasks: JoinSet<()>,
 }
 
@@ -81,6 +81,7 @@ impl BrokerBuilder {
         let shared = Arc::new(Shared::new(self.config, access, is_configured_only));
         let mut tasks = JoinSet::new();
         tasks.spawn(ExpiryQueue::run(Arc::clone(&shared)));
+        tasks.spawn(expiry::sweep_retained(Arc::clone(&shared)));
         if let Some(interval) = shared.config.sys_interval() {
             tasks.spawn(sys_topics::run(Arc::clone(&shared), interval));
         }
@@ -125,11 +126,11 @@ impl Broker {
     /// Takes over what `config` says of access: who may come in through which listener, with which password files,
     /// and the ACL. What this takes away stops at once: clients whose credentials do not hold any more are
     /// disconnected, sessions of users who are no more end, and subscriptions deliver only what is allowed. A
-    /// share member that may be one again is so as soon as its connection has noticed. The rest
-    /// of `config` is not looked at.
+    /// share member that may be one again is so as soon as its connection has noticed. Listeners are known by
+    /// their names: their addresses, new listeners and the rest of `config` are not looked at.
     ///
     /// # Errors
-    /// Something in it cannot be used; then all stays as it is.
+    /// Something in it cannot be used, or it does not name a listener that is open; then all stays as it is.
     pub fn reload(&self, config: &Config) -> Result<(), AccessError> {
         enforcement::reload(&self.shared, config)
     }

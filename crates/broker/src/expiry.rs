@@ -1,7 +1,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
@@ -78,6 +78,15 @@ impl ExpiryQueue {
     }
 }
 
+/// Gives the memory of retained messages back whose time is over, for ever. None is delivered from then on anyway, so
+/// there is no hurry.
+pub(crate) async fn sweep_retained(shared: Arc<Shared>) {
+    loop {
+        let is_more = shared.router.sweep_retained(Instant::now());
+        tokio::time::sleep(if is_more { SWEEP_PAUSE } else { SWEEP_INTERVAL }).await;
+    }
+}
+
 impl PartialEq for Entry {
     fn eq(&self, other: &Self) -> bool {
         self.at == other.at
@@ -97,6 +106,12 @@ impl Ord for Entry {
         self.at.cmp(&other.at)
     }
 }
+
+/// Between two parts of a sweep: one through a million topics takes some minutes and little of a processor.
+const SWEEP_PAUSE: Duration = Duration::from_millis(100);
+
+/// From the end of a sweep to the look whether something has expired since.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// From so many entries on, dead ones are taken out before the heap grows.
 const COMPACT_FROM: usize = 1024;

@@ -124,8 +124,8 @@ fn finish(shared: &Shared, mut lease: Lease) {
 fn wipe(shared: &Shared, lease: &mut Lease) {
     let subscriptions = std::mem::take(&mut lease.state.subscriptions);
     shared.metrics.subscriptions.subtract(subscriptions.len() as u64);
-    for (filter, _) in subscriptions {
-        shared.router.unsubscribe(&filter, lease.client.number);
+    for filter in subscriptions.keys() {
+        shared.router.unsubscribe(filter, lease.client.number);
     }
     lease.state.suspended.clear();
     lease.state.session = Session::new();

@@ -44,6 +44,12 @@ fn connect_is_slices_of_the_input() {
     parts.extend(parts_of_users(&connect.properties.user_properties));
     parts.extend(parts_of_message(will.properties.as_ref().unwrap()));
     assert_slices(&parts, &input);
+
+    let detached = will.detach();
+    assert_eq!(detached, *will);
+    let mut parts = vec![detached.topic.as_bytes(), &detached.payload];
+    parts.extend(parts_of_message(detached.properties.as_ref().unwrap()));
+    assert!(parts.iter().all(|part| !lies_in(part, &input)));
 }
 
 #[test]

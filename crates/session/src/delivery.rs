@@ -13,6 +13,11 @@ pub struct Delivery {
     pub qos: QoS,
     /// RETAIN for this receiver.
     pub retain: bool,
+    /// QoS at which it was published: what another member of the share group gets it by, see
+    /// [`Delivery::as_published`].
+    pub published_qos: QoS,
+    /// RETAIN as it was published.
+    pub published_retain: bool,
     /// Identifiers of all the receiver's subscriptions that match; `None` = none.
     pub subscription_identifiers: Option<Arc<[u32]>>,
     /// When the message becomes worthless; `None` = never.
@@ -23,9 +28,24 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// A message without subscription identifiers and expiry.
+    /// A message as it was published, without subscription identifiers and expiry.
     pub fn new(template: PublishTemplate, qos: QoS, retain: bool) -> Self {
-        Self { template, qos, retain, subscription_identifiers: None, expires_at: None, share: None }
+        Self {
+            template,
+            qos,
+            retain,
+            published_qos: qos,
+            published_retain: retain,
+            subscription_identifiers: None,
+            expires_at: None,
+            share: None,
+        }
+    }
+
+    /// The message without anything that one receiver's subscription has made of it.
+    #[must_use]
+    pub fn as_published(self) -> Self {
+        Self { qos: self.published_qos, retain: self.published_retain, subscription_identifiers: None, ..self }
     }
 
     /// Whether its time is over, so that it is not sent any more `[MQTT-3.3.2-5]`.
@@ -59,3 +79,15 @@ impl Delivery {
 
 /// Bytes that a Subscription Identifier takes on the wire at most.
 const IDENTIFIER_BYTES: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// There is one for each receiver of each message, in queues that hold many.
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn a_delivery_stays_within_two_cache_lines() {
+        assert_eq!(size_of::<Delivery>(), 120);
+    }
+}

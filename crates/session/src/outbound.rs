@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use tenbin_codec::{PacketId, QoS};
 
@@ -31,7 +32,7 @@ pub(crate) struct Outbound {
 pub(crate) enum Stage {
     /// PUBACK (QoS 1) or PUBREC (QoS 2).
     Published(Delivery),
-    /// PUBCOMP: the peer has the message, which is forgotten here `[MQTT-4.3.3-6]`.
+    /// PUBCOMP: the message is forgotten here, since the peer has it `[MQTT-4.3.3-6]` or is not to have it again.
     Released,
     /// SUBACK or UNSUBACK; ends with the connection.
     Request,
@@ -103,6 +104,33 @@ impl Outbound {
             }
         }
         withdrawn
+    }
+
+    /// Gives up what is `unwanted` among the messages of `sequences` that wait for PUBACK or PUBREC; how many. At
+    /// QoS 2 the peer may have the message and keep its Packet Identifier until PUBREL, which is what is left to be
+    /// said: to a peer that does not have it, an identifier that is not found is no error during recovery
+    /// (MQTT 5.0 §3.7.2.1).
+    pub(crate) fn give_up(
+        &mut self,
+        sequences: Range<u64>,
+        unwanted: impl Fn(&Delivery) -> bool,
+        mut released: impl FnMut(PacketId),
+    ) -> usize {
+        let mut given_up = 0;
+        for id in sequences.map(packet_id) {
+            let Some(Stage::Published(delivery)) = self.stage(id) else { continue };
+            if !unwanted(delivery) {
+                continue;
+            }
+            given_up += 1;
+            if delivery.qos == QoS::ExactlyOnce {
+                self.advance(id, Stage::Released);
+                released(id);
+            } else {
+                self.close(id);
+            }
+        }
+        given_up
     }
 
     /// Copies what waits for an acknowledgement out of the buffers that it was read into.

@@ -12,7 +12,7 @@ pub struct Publication {
     pub qos: QoS,
     /// To be kept for the topic (from a client), or kept (from a server).
     pub retain: bool,
-    /// A slice of the connection's read buffer, see [`Publication::detach`].
+    /// A slice of the connection's read buffer, which it keeps alive.
     pub payload: Bytes,
     /// Properties that travel on; Message Expiry is `expires_at`'s matter.
     pub properties: Option<Box<MessageProperties>>,
@@ -51,17 +51,6 @@ impl Publication {
     /// What all receivers have in common, encoded once; `block` is reused scratch memory.
     pub fn template(&self, block: &mut BytesMut) -> PublishTemplate {
         PublishTemplate::new(&self.topic, self.properties.as_deref(), &self.payload, block)
-    }
-
-    /// A copy for whoever keeps it long: a small payload no longer keeps a large read buffer alive.
-    #[must_use]
-    pub fn detach(&self) -> Self {
-        Self {
-            topic: self.topic.detach(),
-            payload: Bytes::copy_from_slice(&self.payload),
-            properties: self.properties.as_ref().map(|properties| Box::new(properties.detach())),
-            ..self.clone()
-        }
     }
 
     /// When a message received now with such an interval expires.

@@ -50,6 +50,14 @@ impl Session {
         self.outbound.withdraw(wanted)
     }
 
+    /// Gives up what is `unwanted` among the messages that would be sent again; how many. Of QoS 2 messages PUBREL is
+    /// still sent, so that a peer that has got one already releases its Packet Identifier. Only for a session without
+    /// a connection; see [`crate::Connection::give_up_resends`].
+    pub fn give_up(&mut self, unwanted: impl Fn(&Delivery) -> bool) -> usize {
+        let sequences = self.outbound.first_sequence()..self.outbound.next_sequence();
+        self.outbound.give_up(sequences, unwanted, |_| {})
+    }
+
     /// Whether nothing is under way in either direction.
     pub fn is_empty(&self) -> bool {
         self.in_flight() == 0 && self.awaiting_release.is_empty()

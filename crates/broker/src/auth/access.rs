@@ -44,6 +44,14 @@ impl Access {
         self.authenticator.standing(principal)
     }
 
+    /// Whether `owner`'s session is `newcomer`'s too, who has the same Client Identifier. Strangers are one user where
+    /// the ACL says the same of both: who came in where more is allowed is not to be driven out, or to lose its
+    /// session, from where less is.
+    pub(crate) fn is_same_user(&self, owner: &Principal, newcomer: &Principal) -> bool {
+        owner.identity.is_same_user(&newcomer.identity)
+            && (owner.identity.user.is_some() || !self.is_acl || self.configured.is_alike_for(owner, newcomer))
+    }
+
     pub(crate) fn allows(&self, who: &Principal, action: Action<'_>) -> bool {
         self.is_open() || self.authorizer.authorize(who, action).is_allow()
     }

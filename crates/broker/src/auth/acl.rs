@@ -66,6 +66,12 @@ impl Acl {
         self.default == Effect::Allow && self.rules.iter().all(|rule| rule.effect == Effect::Allow)
     }
 
+    /// Whether it says the same of both, who differ in nothing but their listeners.
+    pub(super) fn is_alike_for(&self, one: &Principal, other: &Principal) -> bool {
+        let rules = |who| self.rules.iter().filter(move |rule| rule.names(who));
+        rules(one).map(AclRule::says).eq(rules(other).map(AclRule::says))
+    }
+
     /// How much of `filter` (a topic is a filter without wildcards, of which all or nothing is allowed) `who` may
     /// publish to or subscribe to.
     pub(super) fn verdict(&self, who: &Principal, action: AclAction, filter: &[u8]) -> Verdict {
@@ -95,9 +101,17 @@ impl Acl {
 
 impl AclRule {
     fn is_about(&self, who: &Principal, action: AclAction) -> bool {
+        (self.action == action || self.action == AclAction::All) && self.names(who)
+    }
+
+    /// What it says of those whom it names.
+    fn says(&self) -> (Effect, AclAction, &TopicPattern) {
+        (self.effect, self.action, &self.topic)
+    }
+
+    fn names(&self, who: &Principal) -> bool {
         let user = who.identity.user.as_ref().map_or(&b""[..], |user| user.as_bytes());
-        (self.action == action || self.action == AclAction::All)
-            && self.user.as_ref().is_none_or(|rule| rule.as_bytes() == user)
+        self.user.as_ref().is_none_or(|rule| rule.as_bytes() == user)
             && self.client_id.as_ref().is_none_or(|rule| rule.as_bytes() == who.client_id.as_bytes())
             && self.listener.as_ref().is_none_or(|rule| **rule == *who.listener)
     }

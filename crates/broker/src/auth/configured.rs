@@ -15,6 +15,7 @@ use super::{
     AclAction, Action, Answer, AuthFuture, AuthRequest, Authenticator, Authorizer, Decision, Exchange, Identity,
     PasswordFile, Principal, Settings, Standing,
 };
+use crate::admission::network;
 
 /// Access as the configuration says: password files, ACL rules, per listener.
 #[derive(Debug)]
@@ -36,13 +37,26 @@ impl Configured {
     }
 
     /// Everything from now on is as `settings` say.
-    pub(super) fn replace(&self, mut settings: Settings) {
-        settings.keep_listeners_of(&self.settings.load());
+    pub(super) fn replace(&self, settings: Settings) {
         self.settings.store(Arc::new(settings));
     }
 
     pub(super) fn is_open(&self) -> bool {
         self.settings.load().is_open()
+    }
+
+    /// Whether one client may do the same through the listeners of both.
+    pub(super) fn is_alike_for(&self, one: &Principal, other: &Principal) -> bool {
+        let settings = self.settings.load();
+        if one.listener == other.listener || settings.is_open() {
+            return true;
+        }
+        let acl_of = |who: &Principal| settings.listeners.get(&who.listener).map(|listener| listener.acl);
+        match (acl_of(one), acl_of(other)) {
+            (Some(true), Some(true)) => settings.acl.is_alike_for(one, other),
+            (Some(false), Some(false)) => true,
+            _ => false,
+        }
     }
 
     async fn check_password(&self, listener: ListenerSettings, request: AuthRequest) -> Answer {
@@ -59,7 +73,9 @@ impl Configured {
         // A user who does not exist takes as long as a password that is wrong.
         let (exists, hash) = (known.is_some(), known.unwrap_or_else(|| passwords.decoy()));
         let password = request.password.clone().unwrap_or_default();
-        let Some(fits) = self.hashing.run(move || verify(&password, &hash)).await else {
+        let Some(fits) =
+            self.hashing.run(&request.listener, network(request.peer.ip()), move || verify(&password, &hash)).await
+        else {
             return Answer::Refuse(ReasonCode::ServerBusy);
         };
         match secrets {

@@ -10,7 +10,7 @@ use std::time::Instant;
 use tenbin_balancer::Rng;
 use tenbin_session::Delivery;
 
-use super::{AccessError, Settings, Standing};
+use super::{AccessError, Rights, Settings, Standing};
 use crate::Config;
 use crate::lifecycle;
 use crate::outbox::Control;
@@ -19,7 +19,9 @@ use crate::shared::Shared;
 
 /// Goes over to what `config` says of access; on an error all stays as it is.
 pub(crate) fn reload(shared: &Shared, config: &Config) -> Result<(), AccessError> {
-    shared.access.replace(Settings::load(config, shared.is_configured_only)?);
+    let mut settings = Settings::load(config, shared.is_configured_only)?;
+    settings.keep_open(shared.config.all_listeners().map(|listener| listener.name()))?;
+    shared.access.replace(settings);
     changed(shared);
     Ok(())
 }
@@ -51,7 +53,8 @@ pub(crate) fn catch_up(shared: &Shared, lease: &mut Lease) -> Standing {
 }
 
 /// Takes a session out of share groups that are not its any more, and back into those that are again. Messages that
-/// wait for it are judged by what holds now: those of a share group go to other members, the rest are dropped.
+/// wait for it are judged by what holds now: those of a share group go to other members, the rest are dropped. So are
+/// those under way that would be sent again; a connection has them itself, and judges them by [`is_forbidden`].
 pub(crate) fn review(shared: &Shared, lease: &mut Lease, now: Instant) {
     let (client, state) = (Arc::clone(&lease.client), &mut *lease.state);
     let mut again = Vec::new();
@@ -65,12 +68,20 @@ pub(crate) fn review(shared: &Shared, lease: &mut Lease, now: Instant) {
             again.push(filter);
         }
     }
-    let is_forbidden = |delivery: &Delivery| !client.rights.may_receive_encoded(delivery.template.topic());
-    let mut forbidden = client.outbox.withdraw(is_forbidden);
+    let given_up = state.session.give_up(|delivery| is_forbidden(&client.rights, delivery));
+    if given_up > 0 {
+        tracing::info!(client = ?client.id, given_up, "messages under way are no longer authorized");
+    }
+    let mut forbidden = client.outbox.withdraw(|delivery| is_forbidden(&client.rights, delivery));
     forbidden.retain(|delivery| delivery.share.is_some());
     let mut rng = Rng::new(client.number);
     shared.router.redispatch(forbidden, now, &mut rng);
     shared.router.connected(again.into_iter(), now, &mut rng);
+}
+
+/// Whether a message that was meant for a session may not go to it any more.
+pub(crate) fn is_forbidden(rights: &Rights, delivery: &Delivery) -> bool {
+    !rights.may_receive_encoded(delivery.template.topic())
 }
 
 fn look_at_stored(shared: &Shared, mut lease: Lease) {

@@ -1,30 +1,170 @@
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::available_parallelism;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Password checks are made slow on purpose. So many run at a time, on threads of their own, and the others wait:
-/// whoever connects with wrong passwords again and again delays others who connect, but not the broker's work.
+/// Password checks are made slow on purpose. So many run at a time, on threads of their own, and the others wait.
+///
+/// ```text
+///   address ──┐
+///   address ──┼──► listener ──┐
+///   address ──┘               ├──► all ──► thread
+///   address ─────► listener ──┘
+/// ```
+///
+/// Each queue lets as many on as checks may run at a time. So whoever connects with wrong passwords again and again
+/// has no more than these before those of another address, nor a listener before those of another one; and where
+/// nobody else waits, all threads are his. Whoever does not wait any more is in no queue.
 #[derive(Debug)]
 pub(super) struct HashWorkers {
-    permits: Arc<Semaphore>,
+    workers: usize,
+    all: Arc<Semaphore>,
+    queues: Mutex<HashMap<Origin, Weak<Semaphore>>>,
+}
+
+/// Whose checks wait in one queue.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Origin {
+    Address(Arc<str>, IpAddr),
+    Listener(Arc<str>),
 }
 
 impl HashWorkers {
     /// Half of the processors, at least one, at most four: each check takes about 20 MiB while it runs.
     pub(super) fn new() -> Self {
         let processors = available_parallelism().map_or(1, usize::from);
-        Self { permits: Arc::new(Semaphore::new((processors / 2).clamp(1, 4))) }
+        Self::with((processors / 2).clamp(1, 4))
     }
 
-    /// Runs `check` in its turn; `None` if it could not run. Work that has begun counts until it is done, even if
-    /// nobody waits for it any more.
-    pub(super) async fn run<T: Send + 'static>(&self, check: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-        let permit = Arc::clone(&self.permits).acquire_owned().await.ok()?;
+    fn with(workers: usize) -> Self {
+        Self { workers, all: Arc::new(Semaphore::new(workers)), queues: Mutex::default() }
+    }
+
+    /// Runs `check` in its turn; `None` if it could not run. Dropped before that, it never runs; work that has begun
+    /// counts until it is done, even if nobody waits for it any more.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        listener: &Arc<str>,
+        address: IpAddr,
+        check: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let turn = self.turn(listener, address).await?;
         let work = move || {
-            let _permit = permit;
+            let _turn = turn;
             check()
         };
         tokio::task::spawn_blocking(work).await.ok()
+    }
+
+    async fn turn(&self, listener: &Arc<str>, address: IpAddr) -> Option<[OwnedSemaphorePermit; 3]> {
+        let of_address = self.queue(Origin::Address(Arc::clone(listener), address)).acquire_owned().await.ok()?;
+        let of_listener = self.queue(Origin::Listener(Arc::clone(listener))).acquire_owned().await.ok()?;
+        let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
+        Some([of_address, of_listener, of_all])
+    }
+
+    fn queue(&self, origin: Origin) -> Arc<Semaphore> {
+        // A panic under this lock leaves at worst a queue out, which is made again.
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(queue) = queues.get(&origin).and_then(Weak::upgrade) {
+            return queue;
+        }
+        // Before it grows: those in which nobody is any more are forgotten.
+        if queues.len() == queues.capacity() {
+            queues.retain(|_, queue| queue.strong_count() > 0);
+        }
+        let queue = Arc::new(Semaphore::new(self.workers));
+        queues.insert(origin, Arc::downgrade(&queue));
+        queue
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use tokio::task::JoinHandle;
+
+    use super::*;
+
+    /// One worker that is at a check until the sender is dropped; checks that wait write their names down.
+    struct Busy {
+        workers: Arc<HashWorkers>,
+        ran: Arc<Mutex<Vec<&'static str>>>,
+        blocker: mpsc::SyncSender<()>,
+    }
+
+    impl Busy {
+        async fn new(listener: &'static str, address: [u8; 4]) -> Self {
+            let (blocker, blocked) = mpsc::sync_channel::<()>(0);
+            let busy = Self { workers: Arc::new(HashWorkers::with(1)), ran: Arc::default(), blocker };
+            busy.spawn(listener, address, move || _ = blocked.recv()).await;
+            busy
+        }
+
+        /// Begins to wait.
+        async fn spawn(
+            &self,
+            listener: &'static str,
+            address: [u8; 4],
+            check: impl FnOnce() + Send + 'static,
+        ) -> JoinHandle<Option<()>> {
+            let workers = Arc::clone(&self.workers);
+            let task = tokio::spawn(async move { workers.run(&listener.into(), address.into(), check).await });
+            tokio::task::yield_now().await; // on one thread: it has run until it waits
+            task
+        }
+
+        async fn wait(&self, name: &'static str, listener: &'static str, address: [u8; 4]) -> JoinHandle<Option<()>> {
+            let ran = Arc::clone(&self.ran);
+            self.spawn(listener, address, move || ran.lock().unwrap().push(name)).await
+        }
+
+        /// What ran, in order, once the worker is free.
+        async fn free(self, tasks: Vec<JoinHandle<Option<()>>>) -> Vec<&'static str> {
+            drop(self.blocker);
+            for task in tasks {
+                task.await.unwrap().unwrap();
+            }
+            std::mem::take(&mut self.ran.lock().unwrap())
+        }
+    }
+
+    #[tokio::test]
+    async fn neither_an_address_nor_a_listener_holds_up_another() {
+        let busy = Busy::new("outside", [10, 0, 0, 1]).await;
+        let mut tasks = Vec::new();
+        for (name, listener, address) in [
+            ("flood 1", "outside", [10, 0, 0, 1]),
+            ("flood 2", "outside", [10, 0, 0, 1]),
+            ("flood 3", "outside", [10, 0, 0, 1]),
+            ("another address", "outside", [10, 0, 0, 2]),
+            ("another listener", "inside", [10, 0, 0, 1]),
+        ] {
+            tasks.push(busy.wait(name, listener, address).await);
+        }
+        let ran = busy.free(tasks).await;
+        assert_eq!(ran, ["another listener", "another address", "flood 1", "flood 2", "flood 3"]);
+    }
+
+    #[tokio::test]
+    async fn a_check_that_nobody_waits_for_does_not_begin() {
+        let busy = Busy::new("l", [10, 0, 0, 1]).await;
+        let gone = busy.wait("gone", "l", [10, 0, 0, 1]).await;
+        let stays = busy.wait("stays", "l", [10, 0, 0, 1]).await;
+        gone.abort();
+        assert!(gone.await.unwrap_err().is_cancelled());
+        assert_eq!(busy.free(vec![stays]).await, ["stays"]);
+    }
+
+    #[tokio::test]
+    async fn queues_are_not_kept_for_ever() {
+        let workers = HashWorkers::with(1);
+        for number in 0..10_000u32 {
+            workers.run(&"l".into(), IpAddr::from(number.to_be_bytes()), || ()).await.unwrap();
+        }
+        assert!(workers.queues.lock().unwrap().capacity() < 100);
     }
 }

@@ -5,7 +5,7 @@ use tenbin_codec::Text;
 /// Who a client has proved to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The user; `None` = anonymous, which is a user of its own.
+    /// The user; `None` = anonymous, which is a user of its own: one for all listeners of which the ACL says the same.
     pub user: Option<Text>,
     /// Where the user is known, so that two users of one name stay apart: the configured password file, or
     /// whatever a custom [`super::Authenticator`] says; empty where there is only one such place.

@@ -181,9 +181,11 @@ fn is_user_name(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('#') && !name.contains(|c: char| c == ':' || c.is_control())
 }
 
-/// Writes beside the file and renames, so that a broker never reads half of it. For its owner's eyes only, unless
-/// the file was there with other rights.
+/// Writes beside the file and renames, so that a broker never reads half of it. A new file is for its owner's eyes only;
+/// one that was there keeps owner, group and mode, and a symbolic link goes on naming it.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let is_link = std::fs::symlink_metadata(path).is_ok_and(|link| link.is_symlink());
+    let path = if is_link { std::fs::canonicalize(path)? } else { path.to_owned() };
     let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
     name.push(format!(".{}", std::process::id()));
     let beside = path.with_file_name(name);
@@ -193,16 +195,34 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(&beside)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| {
-        if let Ok(old) = std::fs::metadata(path) {
+        if let Ok(old) = std::fs::metadata(&path) {
+            #[cfg(unix)]
+            keep_owner(&file, &old)?;
             file.set_permissions(old.permissions())?;
         }
         file.sync_all()?;
-        std::fs::rename(&beside, path)
+        std::fs::rename(&beside, &path)
     });
     if written.is_err() {
         let _ = std::fs::remove_file(&beside);
     }
     written
+}
+
+/// Else a broker that runs as the old owner could not read its file any more.
+#[cfg(unix)]
+fn keep_owner(file: &std::fs::File, old: &std::fs::Metadata) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt as _, fchown};
+    let new = file.metadata()?;
+    let user = (new.uid() != old.uid()).then(|| old.uid());
+    let group = (new.gid() != old.gid()).then(|| old.gid());
+    if user.is_none() && group.is_none() {
+        return Ok(());
+    }
+    fchown(file, user, group).map_err(|error| {
+        let message = format!("it belongs to user {} and group {}, and has to: {error}", old.uid(), old.gid());
+        io::Error::new(error.kind(), message)
+    })
 }
 
 fn unusable(path: &Path, message: String) -> PasswordFileError {

@@ -27,14 +27,19 @@ impl Rights {
         Self::new(Arc::new(Access::new(settings, None, None)), principal)
     }
 
-    /// Whether the session is this user's.
-    pub(crate) fn belong_to(&self, identity: &Identity) -> bool {
+    /// Whether the session is this newcomer's.
+    pub(crate) fn belong_to(&self, newcomer: &Principal) -> bool {
+        self.access.is_same_user(&self.principal.load(), newcomer)
+    }
+
+    /// Whether the session is this user's, on the same connection.
+    pub(crate) fn is_same_user(&self, identity: &Identity) -> bool {
         self.principal.load().identity.is_same_user(identity)
     }
 
     /// The same user comes through a new connection, or with new credentials.
     pub(crate) fn renew(&self, principal: Principal) {
-        debug_assert!(self.belong_to(&principal.identity), "a session stays with its user");
+        debug_assert!(self.is_same_user(&principal.identity), "a session stays with its user");
         self.principal.store(Arc::new(principal));
     }
 

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,6 +37,8 @@ pub enum AccessError {
     Closed(String),
     /// A rule of the ACL names a listener that is not there.
     NoSuchListener(String),
+    /// A listener that is open is not named by the configuration that is to be taken over.
+    ListenerMissing(String),
 }
 
 impl Settings {
@@ -72,14 +74,21 @@ impl Settings {
         Ok(Self { listeners, acl: Acl { rules: config.acl.clone(), default } })
     }
 
-    /// A listener that is open goes on as it was when a new configuration does not name it.
-    pub(super) fn keep_listeners_of(&mut self, old: &Self) {
-        for (name, settings) in &old.listeners {
-            if !self.listeners.contains_key(name) {
-                tracing::warn!(listener = %name, "not in the new configuration; it goes on as it was");
-                self.listeners.insert(Arc::clone(name), settings.clone());
-            }
+    /// What a reload takes over for the listeners that are `open`: each has to be named. Else one that was given
+    /// another name, and perhaps another password file with it, would go on with what it had.
+    pub(super) fn keep_open(&mut self, open: impl Iterator<Item = Arc<str>>) -> Result<(), AccessError> {
+        let open: HashSet<_> = open.collect(); // several that take any free port have one name
+        if let Some(name) = open.iter().find(|&name| !self.listeners.contains_key(name)) {
+            return Err(AccessError::ListenerMissing(name.to_string()));
         }
+        self.listeners.retain(|name, _| {
+            let is_open = open.contains(name);
+            if !is_open {
+                tracing::warn!(listener = %name, "is new: it opens with the next start");
+            }
+            is_open
+        });
+        Ok(())
     }
 
     /// Whether nobody is denied anything.
@@ -99,6 +108,11 @@ impl fmt::Display for AccessError {
         match self {
             Self::PasswordFile(error) => error.fmt(f),
             Self::Closed(name) => write!(f, "listener {name}: wants anonymous = true or a password_file"),
+            Self::ListenerMissing(name) => write!(
+                f,
+                "listener {name} is open and not in the new configuration; listeners come, go and change their names \
+                 with the next start"
+            ),
             Self::NoSuchListener(name) => write!(f, "acl: there is no listener {name:?}"),
         }
     }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 pub struct Listener {
     /// Where it listens.
     pub address: SocketAddr,
-    /// What it is called in ACL rules, in the log and after a reload; `None` = its address.
+    /// What it is called in ACL rules and in the log, and known by at a reload; `None` = its address.
     pub name: Option<String>,
     /// Whether clients come in without User Name and Password.
     #[serde(default)]
@@ -20,6 +20,8 @@ pub struct Listener {
     /// Whether the ACL applies.
     #[serde(default = "yes")]
     pub acl: bool,
+    /// PUBLISHes a second taken from one client that comes through it; 0 = no bound, `None` = that of all connections.
+    pub publishes_per_second: Option<u32>,
 }
 
 /// What is so where no rule of the ACL matches.
@@ -38,7 +40,7 @@ pub enum AclDefault {
 impl Listener {
     /// One that lets everybody in: what `listen = […]` stands for.
     pub fn anonymous(address: SocketAddr) -> Self {
-        Self { address, name: None, anonymous: true, password_file: None, acl: true }
+        Self { address, name: None, anonymous: true, password_file: None, acl: true, publishes_per_second: None }
     }
 
     pub(crate) fn name(&self) -> Arc<str> {

@@ -106,6 +106,7 @@ pub struct Sessions {
     topic_aliases_sent: Ranged<0, 65_535>,
     /// Subscriptions of one client.
     pub subscriptions_maximum: usize,
+    subscription_bytes_maximum: Ranged<1024, 1_099_511_627_776>,
     topic_bytes_maximum: Ranged<1, 65_535>,
     topic_levels_maximum: Ranged<1, 1000>,
     will_bytes_maximum: Ranged<0, 268_435_460>,
@@ -215,8 +216,11 @@ impl Config {
         self.connections.user_properties_maximum.get() as u32
     }
 
-    pub(crate) fn publish_rate(&self) -> Option<Rate> {
-        Rate::per_second(self.connections.publishes_per_second.get())
+    /// That of a client that comes through the listener of this name; `None` = no bound.
+    pub(crate) fn publish_rate(&self, listener: &str) -> Option<Rate> {
+        let listener = self.listeners.iter().find(|configured| *configured.name() == *listener);
+        let own = listener.and_then(|listener| listener.publishes_per_second).map(u64::from);
+        Rate::per_second(own.unwrap_or_else(|| self.connections.publishes_per_second.get()))
     }
 
     pub(crate) fn admission(&self) -> AdmissionLimits {
@@ -234,6 +238,10 @@ impl Config {
 
     pub(crate) fn topic_bytes_maximum(&self) -> usize {
         self.sessions.topic_bytes_maximum.get() as usize
+    }
+
+    pub(crate) fn subscription_bytes_maximum(&self) -> usize {
+        self.sessions.subscription_bytes_maximum.get() as usize
     }
 
     pub(crate) fn will_bytes_maximum(&self) -> usize {
@@ -327,6 +335,7 @@ impl Default for Sessions {
             topic_alias_maximum: Ranged(10),
             topic_aliases_sent: Ranged(32),
             subscriptions_maximum: 10_000,
+            subscription_bytes_maximum: Ranged(64 << 20),
             topic_bytes_maximum: Ranged(65_535),
             topic_levels_maximum: Ranged(128),
             will_bytes_maximum: Ranged(131_072),

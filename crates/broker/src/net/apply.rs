@@ -12,6 +12,7 @@ use tenbin_session::{Event, Publication, SessionExpiry, Violation};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::{ConnectionTask, End};
+use super::words::words;
 use crate::router::{Grant, Router};
 
 impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
@@ -26,8 +27,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
                 }
             }
             Event::Duplicate(ack) => self.acks.push((ack, ReasonCode::Success)),
-            Event::Subscribe(subscribe) => self.subscribe(subscribe, now),
-            Event::Unsubscribe(unsubscribe) => self.unsubscribe(unsubscribe, now),
+            Event::Subscribe(subscribe) => self.subscribe(subscribe, now)?,
+            Event::Unsubscribe(unsubscribe) => self.unsubscribe(unsubscribe, now)?,
             Event::Ping(ping) => self.load_report(&ping, now),
             Event::Disconnect(disconnect) => return Err(self.disconnect(&disconnect)),
             Event::Auth(auth) => self.handle_auth(*auth)?,
@@ -67,7 +68,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         Ok(())
     }
 
-    fn subscribe(&mut self, subscribe: Subscribe, now: Instant) {
+    fn subscribe(&mut self, subscribe: Subscribe, now: Instant) -> Result<(), End> {
+        let suback = |reasons: Vec<ReasonCode>| {
+            let reason_string = reasons.iter().find_map(|&reason| words(reason));
+            let properties = AckProperties { reason_string, ..AckProperties::default() };
+            Packet::SubAck(SubAck { packet_id: subscribe.packet_id, properties, reasons })
+        };
+        self.expect_to_answer(&suback(vec![ReasonCode::Success; subscribe.subscriptions.len()]))?;
         let mut added = 0;
         let capabilities = &self.shared.capabilities;
         let reasons = subscribe.subscriptions.iter().map(|Subscription { filter, options }| {
@@ -75,7 +82,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             let grant = Grant { options, identifier: subscribe.subscription_identifier };
             let rights = &self.lease.client.rights;
             let subscriptions = &mut self.lease.state.subscriptions;
-            let is_new = !subscriptions.contains_key(filter);
+            let is_new = !subscriptions.contains(filter);
             if filter.as_bytes().len() > self.shared.config.topic_bytes_maximum()
                 || filter.levels().count() > self.shared.config.topic_levels_maximum()
             {
@@ -91,11 +98,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             if let Err(reason) = rights.check_subscription(filter) {
                 return reason;
             }
-            if is_new && subscriptions.len() >= self.shared.config.sessions.subscriptions_maximum {
+            let sessions = &self.shared.config.sessions;
+            let bytes_maximum = self.shared.config.subscription_bytes_maximum();
+            if !subscriptions.has_room(filter, sessions.subscriptions_maximum, bytes_maximum) {
                 return ReasonCode::QuotaExceeded;
             }
             self.shared.router.subscribe(filter, &self.lease.client.receiver(), grant, now);
-            subscriptions.insert(filter.detach(), grant);
+            subscriptions.insert(filter, grant);
             added += u64::from(is_new);
             self.lease.state.suspended.remove(filter);
             if Router::brings_retained(filter, options, is_new) {
@@ -109,16 +118,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         });
         let reasons = reasons.collect();
         self.shared.metrics.subscriptions.add(added);
-        let suback = SubAck { packet_id: subscribe.packet_id, properties: AckProperties::default(), reasons };
-        self.connection.write(&Packet::SubAck(suback), now, &mut self.transport.out); // [MQTT-3.8.4-1]
+        self.answer(suback(reasons), now)?; // [MQTT-3.8.4-1]
         let filters = subscribe.subscriptions.iter().map(|subscription| &subscription.filter);
         self.shared.router.connected(filters, now, &mut Rng::new(self.lease.client.number));
+        Ok(())
     }
 
-    fn unsubscribe(&mut self, unsubscribe: Unsubscribe, now: Instant) {
+    fn unsubscribe(&mut self, unsubscribe: Unsubscribe, now: Instant) -> Result<(), End> {
+        let unsuback = |reasons| {
+            let properties = AckProperties::default();
+            Packet::UnsubAck(UnsubAck { packet_id: unsubscribe.packet_id, properties, reasons })
+        };
+        self.expect_to_answer(&unsuback(vec![ReasonCode::Success; unsubscribe.filters.len()]))?;
         let mut removed = 0;
         let reasons = unsubscribe.filters.iter().map(|filter| {
-            if self.lease.state.subscriptions.remove(filter).is_none() {
+            if !self.lease.state.subscriptions.remove(filter) {
                 return ReasonCode::NoSubscriptionExisted;
             }
             self.lease.state.suspended.remove(filter);
@@ -129,8 +143,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         });
         let reasons = reasons.collect();
         self.shared.metrics.subscriptions.subtract(removed);
-        let unsuback = UnsubAck { packet_id: unsubscribe.packet_id, properties: AckProperties::default(), reasons };
-        self.connection.write(&Packet::UnsubAck(unsuback), now, &mut self.transport.out); // [MQTT-3.10.4-4]
+        self.answer(unsuback(reasons), now) // [MQTT-3.10.4-4]
+    }
+
+    /// Asked before anything is done: who does not take the answer cannot know what has become of its request.
+    fn expect_to_answer(&self, answer: &Packet) -> Result<(), End> {
+        if self.connection.takes(answer) { Ok(()) } else { Err(End::AnswerTooLarge(answer.packet_type())) }
     }
 
     /// Takes a status report over (thesis §4.1). One that does not parse changes nothing.

@@ -1,17 +1,18 @@
 //! From a CONNECT to who sent it: one answer of the [`crate::Authenticator`], or the exchange of AUTH packets of an
 //! extended authentication (MQTT 5.0 §4.12).
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tenbin_codec::{
-    Auth, AuthProperties, Connect, DecodeError, Decoded, Decoder, Packet, PacketType, ReasonCode, Text,
+    Auth, AuthProperties, Connect, DecodeError, Decoded, Decoder, Packet, PacketType, ReasonCode, Text, WriteBuffer,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, timeout_at};
 
 use super::transport::Transport;
-use crate::auth::{Answer, AuthRequest, Exchange, Identity};
+use crate::auth::{Answer, AuthFuture, AuthRequest, Exchange, Identity};
 use crate::shared::Shared;
 
 /// Why a CONNECT leads to nothing, and what is said about it.
@@ -41,19 +42,44 @@ pub(super) async fn authenticate<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> Result<Authenticated, Refusal> {
     let method = request.method.clone();
     let keep_alive = (connect.keep_alive > 0).then(|| Duration::from_secs(u64::from(connect.keep_alive)) * 3 / 2);
-    let busy = |_| Refusal::from(ReasonCode::ServerBusy);
-    let mut answer = timeout_at(deadline, shared.access.authenticator().authenticate(request)).await.map_err(busy)?;
+    let mut answer = answered(shared.access.authenticator().authenticate(request), transport, deadline).await?;
     loop {
         match judge(answer, &method, PacketType::ConnAck)? {
             Judged::Accepted(authenticated) => return Ok(authenticated),
             Judged::Continue(auth, exchange) => {
                 let received = keep_alive.map_or(deadline, |keep_alive| deadline.min(Instant::now() + keep_alive));
-                Packet::Auth(Box::new(auth)).encode(connect.version, &mut transport.out); // [MQTT-4.12.0-2]
+                put_auth(auth, connect, &mut transport.out)?; // [MQTT-4.12.0-2]
                 let data = timeout_at(received, next_auth(transport, decoder, &method)).await;
                 let data = data.map_err(|_| Refusal::SILENT)??;
-                answer = timeout_at(deadline, exchange.step(data)).await.map_err(busy)?;
+                answer = answered(exchange.step(data), transport, deadline).await?;
             }
         }
+    }
+}
+
+/// Appends AUTH. Nothing in it can be left out: a client that takes no packet of that size is refused
+/// `[MQTT-3.1.2-24]`.
+fn put_auth(auth: Auth, connect: &Connect, out: &mut WriteBuffer) -> Result<(), Refusal> {
+    let maximum = connect.properties.maximum_packet_size.map_or(u32::MAX, NonZeroU32::get);
+    let mut aside = WriteBuffer::new();
+    Packet::Auth(Box::new(auth)).encode(connect.version, &mut aside);
+    if aside.len() > maximum as usize {
+        return Err(ReasonCode::PacketTooLarge.into());
+    }
+    out.put_payload(&aside.to_bytes());
+    Ok(())
+}
+
+/// Waits for the authenticator as long as the client does: one that has closed gives its place to others.
+async fn answered<S: AsyncRead + AsyncWrite + Unpin>(
+    answer: AuthFuture<'_>,
+    transport: &mut Transport<S>,
+    deadline: Instant,
+) -> Result<Answer, Refusal> {
+    tokio::select! {
+        biased;
+        answer = timeout_at(deadline, answer) => answer.map_err(|_| ReasonCode::ServerBusy.into()),
+        () = transport.closed_early() => Err(Refusal::SILENT),
     }
 }
 

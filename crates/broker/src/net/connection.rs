@@ -9,7 +9,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tenbin_balancer::Rng;
-use tenbin_codec::{Decoded, Decoder, Disconnect, DisconnectProperties, Packet, QoS, ReasonCode, Text, Will};
+use tenbin_codec::{
+    Decoded, Decoder, Disconnect, DisconnectProperties, Packet, PacketType, QoS, ReasonCode, Text, Will,
+};
 use tenbin_session::{Connection, Delivery, PendingAck, Sent, SessionExpiry, Violation};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
@@ -19,12 +21,14 @@ use super::handshake::{self, Accepted};
 use super::reauthentication::Reauthentication;
 use super::throttle::{Throttle, Throttled};
 use super::transport::Transport;
+use super::words::words;
 use crate::auth::{Answer, Standing, enforcement};
 use crate::lifecycle::{self, ConnectionEnd};
 use crate::outbox::{Control, Taken};
 use crate::registry::Lease;
 use crate::router::{Paged, Publisher};
 use crate::shared::Shared;
+use crate::token_bucket::Rate;
 
 /// Serves one connection from its first byte to its last.
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
@@ -34,11 +38,12 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     listener: Arc<str>,
 ) {
     let mut transport = Transport::new(stream);
+    let publish_rate = shared.config.publish_rate(&listener);
     let Some(accepted) = handshake::accept(shared, &mut transport, peer, listener).await else {
         transport.close().await;
         return;
     };
-    let mut task = ConnectionTask::new(shared, accepted, transport);
+    let mut task = ConnectionTask::new(shared, accepted, transport, publish_rate);
     let end = task.run().await;
     task.finish(end, peer).await;
 }
@@ -58,6 +63,8 @@ pub(super) enum End {
     Refused(Refusal),
     /// Its credentials do not hold any more.
     Revoked,
+    /// It waits for an answer that is larger than its Maximum Packet Size.
+    AnswerTooLarge(PacketType),
 }
 
 pub(super) struct ConnectionTask<'a, S> {
@@ -96,7 +103,7 @@ struct Ready {
 }
 
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
-    fn new(shared: &'a Shared, accepted: Accepted, transport: Transport<S>) -> Self {
+    fn new(shared: &'a Shared, accepted: Accepted, transport: Transport<S>, publish_rate: Option<Rate>) -> Self {
         let Accepted { lease, connection, decoder, will, session_expiry, reauthentication } = accepted;
         Self {
             shared,
@@ -109,7 +116,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             decoder,
             timer: connection.poll_timeout().map(|at| Box::pin(tokio::time::sleep_until(at.into()))),
             socket_blocked: false,
-            throttle: Throttle::new(shared.config.publish_rate(), Instant::now()),
+            throttle: Throttle::new(publish_rate, Instant::now()),
             counted_sent: 0,
             read_in_turn: 0,
             lease,
@@ -211,6 +218,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         }
         ready.control = self.send_waiting(context, quota, room, &mut ready);
         while ready.control == Some(Control::RightsChanged) && self.take_rights_over().is_ok() {
+            ready.sent = true; // PUBRELs of what was given up
             ready.control = self.send_waiting(context, quota, room, &mut ready);
         }
         if let Poll::Ready(answer) = self.reauthentication.poll(context) {
@@ -299,7 +307,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
 
     fn acknowledge(&mut self, acks: impl Iterator<Item = (PendingAck, ReasonCode)>, now: Instant) {
         for (ack, reason) in acks {
-            self.connection.acknowledge(ack, reason, now, &mut self.transport.out);
+            let out = &mut self.transport.out;
+            match words(reason) {
+                Some(words) => self.connection.refuse(ack, reason, words, now, out),
+                None => self.connection.acknowledge(ack, reason, now, out),
+            }
         }
     }
 
@@ -390,6 +402,13 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         }
     }
 
+    /// Sends what the client waits for. It would wait for ever for one that it does not take `[MQTT-3.1.2-24]`.
+    pub(super) fn answer(&mut self, packet: Packet, now: Instant) -> Result<(), End> {
+        let packet_type = packet.packet_type();
+        let is_written = self.connection.write_in_words(packet, now, &mut self.transport.out);
+        if is_written { Ok(()) } else { Err(End::AnswerTooLarge(packet_type)) }
+    }
+
     /// Says goodbye and where to go on; only to clients that authenticate again, so at v5.
     fn refer(&mut self, reason: ReasonCode, server: Text) {
         let properties = DisconnectProperties { server_reference: Some(server), ..DisconnectProperties::default() };
@@ -397,8 +416,14 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         self.connection.write(&Packet::Disconnect(disconnect), Instant::now(), &mut self.transport.out);
     }
 
-    /// Whether the client is still who it was after a change of rights.
+    /// Whether the client is still who it was after a change of rights. What waits to be sent again is judged anew.
     fn take_rights_over(&mut self) -> Result<(), End> {
+        let rights = &self.lease.client.rights;
+        let is_forbidden = |delivery: &Delivery| enforcement::is_forbidden(rights, delivery);
+        let given_up = self.connection.give_up_resends(is_forbidden, Instant::now(), &mut self.transport.out);
+        if given_up > 0 {
+            tracing::info!(client = ?self.lease.client.id, given_up, "messages under way are no longer authorized");
+        }
         match enforcement::catch_up(self.shared, &mut self.lease) {
             Standing::Current => Ok(()),
             Standing::Stale | Standing::Revoked => Err(End::Revoked),
@@ -420,6 +445,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             End::Revoked => {
                 tracing::info!(%peer, ?client, "no longer authorized");
                 Some(ReasonCode::NotAuthorized)
+            }
+            End::AnswerTooLarge(packet) => {
+                tracing::info!(%peer, ?client, %packet, "answer is larger than the client takes");
+                Some(ReasonCode::PacketTooLarge)
             }
             End::Disconnect(reason) => {
                 tracing::debug!(%peer, ?client, %reason, "disconnected");

@@ -176,7 +176,7 @@ async fn establish<S: AsyncRead + AsyncWrite + Unpin>(
     negotiated.limits.peer_receive_maximum = negotiated.limits.peer_receive_maximum.min(in_flight);
 
     let new_client = |number| shared.new_client(&principal, number, Instant::now());
-    let claimed = shared.registry.claim(&principal.client_id, &principal.identity, new_client).await;
+    let claimed = shared.registry.claim(&principal, new_client).await;
     let mut lease = claimed.map_err(|none| match none {
         NoClaim::Superseded => ReasonCode::ServerBusy,
         NoClaim::NotOurs => ReasonCode::NotAuthorized,

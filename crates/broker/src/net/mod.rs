@@ -8,5 +8,6 @@ mod listener;
 mod reauthentication;
 mod throttle;
 mod transport;
+mod words;
 
 pub(crate) use listener::{bind, run};

@@ -95,7 +95,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             Judged::Accepted(authenticated) => {
                 let rights = &self.lease.client.rights;
                 // The session is its user's.
-                if !rights.belong_to(&authenticated.identity) {
+                if !rights.is_same_user(&authenticated.identity) {
                     return Err(End::Refused(Refusal::from(ReasonCode::NotAuthorized)));
                 }
                 rights.renew_identity(authenticated.identity);
@@ -103,7 +103,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             }
         };
         self.reauthentication.stage = stage;
-        self.connection.write(&Packet::Auth(Box::new(reply)), now, &mut self.transport.out);
-        Ok(())
+        self.answer(Packet::Auth(Box::new(reply)), now)
     }
 }

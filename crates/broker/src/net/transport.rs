@@ -94,6 +94,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         std::future::poll_fn(|context| self.poll_read(context)).await
     }
 
+    /// Ends when the connection is broken, or when the peer has closed and has sent nothing that is still to be dealt
+    /// with. What comes until then is kept, up to a bound beyond which nothing is read. Nothing is lost if it is
+    /// dropped.
+    pub(super) async fn closed_early(&mut self) {
+        while self.input.len() < EARLY_BYTES {
+            match self.read().await {
+                Ok(0) if !self.input.is_empty() => break,
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
+        }
+        std::future::pending().await
+    }
+
     /// Writes everything, for as long as `patience` lasts.
     pub(super) async fn flush(&mut self, patience: Duration) -> io::Result<()> {
         let all = std::future::poll_fn(|context| self.poll_write(context));
@@ -138,6 +152,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
 const CHUNK_FIRST: usize = 4 * 1024;
 const CHUNK_MAX: usize = 64 * 1024;
 const SMALL_READS: u8 = 32;
+/// What a client may send ahead of an answer before it is not read from.
+const EARLY_BYTES: usize = 64 * 1024;
 /// How long, and for how much, a peer's last words are listened to.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 1 << 20;

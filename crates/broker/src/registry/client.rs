@@ -1,4 +1,4 @@
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,9 +10,10 @@ use tenbin_session::Session;
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 
 use super::NoClaim;
+use super::subscriptions::Subscriptions;
 use crate::auth::Rights;
 use crate::outbox::{Control, Outbox};
-use crate::router::{Grant, Receiver, RetainedPages};
+use crate::router::{Receiver, RetainedPages};
 
 /// One session: what others may reach at any time, and the state that only its owner may.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub(crate) struct Client {
 pub(crate) struct ClientState {
     /// Messages under way; with the connection while there is one.
     pub(crate) session: Session,
-    pub(crate) subscriptions: HashMap<TopicFilter, Grant>,
+    pub(crate) subscriptions: Subscriptions,
     /// Retained messages that SUBSCRIBEs have asked for and that are not sent yet.
     pub(crate) retained_pages: RetainedPages,
     /// Shared ones among them that are not allowed any more: not a member until they are again.

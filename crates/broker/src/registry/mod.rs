@@ -1,6 +1,7 @@
 //! All sessions by Client Identifier, and who owns each.
 
 mod client;
+mod subscriptions;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dashmap::DashMap;
 use tenbin_codec::Text;
 
-use crate::auth::Identity;
+use crate::auth::Principal;
 pub(crate) use client::{Client, Lease, PendingWill};
 
 /// The sessions of a broker, connected or not.
@@ -33,17 +34,13 @@ pub(crate) enum NoClaim {
 }
 
 impl ClientRegistry {
-    /// Waits until the session of `id` is ours, asking its present owner to leave `[MQTT-3.1.4-3]`. One that
-    /// does not exist yet is made with `new`, which gets its number. Another user's is not touched.
-    pub(crate) async fn claim(
-        &self,
-        id: &Text,
-        identity: &Identity,
-        new: impl Fn(u64) -> Client,
-    ) -> Result<Lease, NoClaim> {
+    /// Waits until the session of `newcomer`'s Client Identifier is ours, asking its present owner to leave
+    /// `[MQTT-3.1.4-3]`. One that does not exist yet is made with `new`, which gets its number. Another user's is not
+    /// touched.
+    pub(crate) async fn claim(&self, newcomer: &Principal, new: impl Fn(u64) -> Client) -> Result<Lease, NoClaim> {
         loop {
-            let client = self.find_or_insert(id, &new);
-            if !client.rights.belong_to(identity) {
+            let client = self.find_or_insert(&newcomer.client_id, &new);
+            if !client.rights.belong_to(newcomer) {
                 return Err(NoClaim::NotOurs);
             }
             let lease = client.claim().await?;

@@ -9,7 +9,7 @@ use tenbin_balancer::{Nanos, Policy};
 use tenbin_codec::{SharedFilter, Text, TopicFilter, TopicName};
 
 use super::Receiver;
-use super::children::Children;
+use super::by_name::ByName;
 use super::matches::{MatchSet, MatchSetBuilder};
 use super::shared::{GroupMember, GroupQueues, SharedGroup};
 use super::subscribers::{Subscriber, SubscriberList};
@@ -44,13 +44,14 @@ struct Snapshot {
 #[derive(Debug, Clone, Default)]
 struct Entry {
     subscribers: SubscriberList,
-    groups: Vec<Arc<SharedGroup>>,
+    /// By share name.
+    groups: ByName<SharedGroup>,
 }
 
 /// One level of the tree of filters with wildcards.
 #[derive(Debug, Clone, Default)]
 struct Node {
-    children: Children<Node>,
+    children: ByName<Node>,
     plus: Option<Arc<Node>>,
     /// The filter that ends here.
     here: Option<Arc<Entry>>,
@@ -75,7 +76,7 @@ impl FilterIndex {
     pub(super) fn group(&self, shared: &SharedFilter) -> Option<Arc<SharedGroup>> {
         let snapshot = self.snapshot.load();
         let entry = snapshot.entry(&shared.filter)?;
-        entry.groups.iter().find(|group| group.share_name == shared.share_name).cloned()
+        entry.groups.get(shared.share_name.text().as_bytes()).cloned()
     }
 
     pub(super) fn group_by_number(&self, number: NonZeroU64) -> Option<Arc<SharedGroup>> {
@@ -109,16 +110,16 @@ impl FilterIndex {
     /// Adds a member to the group of a share name and a filter, which the first member founds.
     pub(super) fn join(&self, shared: &SharedFilter, receiver: &Receiver, member: GroupMember, now: Nanos) {
         self.change(&shared.filter, |entry| {
-            let known = entry.groups.iter().find(|group| group.share_name == shared.share_name);
-            match known {
+            let name = shared.share_name.text().as_bytes();
+            match entry.groups.get(name) {
                 Some(group) => group.join(receiver, member, now),
                 None => {
                     let number = NonZeroU64::MIN.saturating_add(self.next_group.fetch_add(1, Ordering::Relaxed));
                     let queues = Arc::clone(&self.queues);
-                    let group = Arc::new(SharedGroup::new(shared.share_name.detach(), self.policy, number, queues));
+                    let group = Arc::new(SharedGroup::new(self.policy, number, queues));
                     group.join(receiver, member, now);
                     self.groups.insert(number, Arc::clone(&group));
-                    entry.groups.push(group);
+                    entry.groups.insert(name, group);
                 }
             }
         });
@@ -127,12 +128,12 @@ impl FilterIndex {
     /// Takes a member out of its group, which goes with the last one.
     pub(super) fn leave(&self, shared: &SharedFilter, number: u64) {
         self.change(&shared.filter, |entry| {
-            if let Some(position) = entry.groups.iter().position(|group| group.share_name == shared.share_name) {
-                let group = &entry.groups[position];
+            let name = shared.share_name.text().as_bytes();
+            if let Some(group) = entry.groups.get(name) {
                 group.leave(number);
                 if group.members.is_empty() {
                     self.groups.remove(&group.number());
-                    entry.groups.remove(position);
+                    entry.groups.remove(name);
                 }
             }
         });
@@ -193,7 +194,7 @@ impl Entry {
 
     fn collect(&self, builder: &mut MatchSetBuilder<'_>) {
         self.subscribers.iter().for_each(|subscriber| builder.add(subscriber));
-        self.groups.iter().for_each(|group| builder.add_group(group));
+        self.groups.values().for_each(|group| builder.add_group(group));
     }
 }
 

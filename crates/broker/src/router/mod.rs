@@ -7,7 +7,7 @@
 //!        └─ flush: one push per receiver and batch ──► Outbox
 //! ```
 
-mod children;
+mod by_name;
 mod fanout;
 mod index;
 mod matches;
@@ -147,6 +147,11 @@ impl Router {
         self.retained.totals()
     }
 
+    /// Gives back some of the memory of retained messages whose time is over; whether there is more to look at.
+    pub(crate) fn sweep_retained(&self, now: Instant) -> bool {
+        self.retained.sweep(SWEEP_VISITS, now)
+    }
+
     /// Who receives what is published to `topic`.
     pub(crate) fn matches(&self, topic: &TopicName) -> MatchSet {
         self.index.matches(topic)
@@ -166,3 +171,6 @@ impl Router {
         self.retained.set(publication, now)
     }
 }
+
+/// Levels of topics that a sweep looks at in one go: what the retained tree is locked for.
+const SWEEP_VISITS: usize = 1000;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use tenbin_balancer::Rng;
 use tenbin_codec::{PublishTemplate, QoS, ReasonCode, TopicName};
 use tenbin_session::{Delivery, Publication};
@@ -135,8 +135,9 @@ impl Origin {
         }
         if ended {
             // A group that ended since the match was made may have been founded anew.
+            let known = matches.groups.iter().map(Arc::as_ptr).collect::<FxHashSet<_>>();
             for group in &router.matches(&message.publication.topic).groups {
-                if !matches.groups.iter().any(|known| Arc::ptr_eq(known, group)) {
+                if !known.contains(&Arc::as_ptr(group)) {
                     delivered |= self.deliver_to_group(group, message, fanout, false);
                 }
             }
@@ -190,6 +191,8 @@ impl Message<'_> {
             template: template.expect("nobody comes after the last"),
             qos: QoS::min(publication.qos, terms.qos), // [MQTT-3.8.4-8]
             retain: publication.retain && terms.retain_as_published, // [MQTT-3.3.1-12], [MQTT-3.3.1-13]
+            published_qos: publication.qos,
+            published_retain: publication.retain,
             subscription_identifiers: terms.identifiers.clone(),
             expires_at: publication.expires_at,
             share,

@@ -1,3 +1,5 @@
+mod sweep;
+
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::{PoisonError, RwLock};
@@ -8,6 +10,7 @@ use tenbin_codec::{PublishTemplate, QoS, ReasonCode, TopicFilter};
 use tenbin_session::{Delivery, Publication};
 
 use super::Grant;
+use sweep::earlier;
 
 /// The last retained message of each topic (MQTT 5.0 §3.3.1.3), in a tree of levels.
 #[derive(Debug)]
@@ -37,8 +40,12 @@ struct Tree {
     messages: usize,
     /// Of messages and of the levels that lead to them.
     bytes: usize,
-    /// The earliest expiry of what has come in since the last purge.
+    /// No message expires earlier; `None` = none does.
     first_expiry: Option<Instant>,
+    /// What will be so at the end of the sweep under way.
+    next_first_expiry: Option<Instant>,
+    /// Where the sweep under way has got to.
+    sweep_at: Option<Cursor>,
 }
 
 #[derive(Debug, Default)]
@@ -77,7 +84,7 @@ impl RetainedStore {
         }
         if !is_own {
             let mut totals = tree.totals_with(levels, &retained);
-            if !self.has_room(totals) && tree.first_expiry.is_some_and(|first| first <= now) {
+            if !self.has_room(totals) && tree.may_have_expired(now) {
                 tree.purge(now);
                 totals = tree.totals_with(levels, &retained);
             }
@@ -85,9 +92,8 @@ impl RetainedStore {
                 return Err(ReasonCode::QuotaExceeded);
             }
             (tree.messages, tree.bytes) = totals;
-            if let Some(at) = retained.expires_at {
-                tree.first_expiry = Some(tree.first_expiry.map_or(at, |first| first.min(at)));
-            }
+            tree.first_expiry = earlier(tree.first_expiry, retained.expires_at);
+            tree.next_first_expiry = earlier(tree.next_first_expiry, retained.expires_at);
         }
         let node = levels
             .split(|&byte| byte == b'/')
@@ -142,45 +148,6 @@ impl Tree {
             None => (self.messages + 1, self.bytes),
         };
         (messages, bytes + retained.bytes() + new_levels * LEVEL_BYTES)
-    }
-
-    /// Takes out what has expired. Walks through all of the tree, so only where room is wanted and something has.
-    fn purge(&mut self, now: Instant) {
-        let mut purge = Purge { now, messages: 0, bytes: 0, first_expiry: None };
-        purge.visit(&mut self.root, true);
-        self.messages -= purge.messages;
-        self.bytes -= purge.bytes;
-        self.first_expiry = purge.first_expiry;
-    }
-}
-
-struct Purge {
-    now: Instant,
-    messages: usize,
-    bytes: usize,
-    first_expiry: Option<Instant>,
-}
-
-impl Purge {
-    fn visit(&mut self, node: &mut Node, is_root: bool) {
-        if let Some(at) = node.message.as_ref().and_then(|message| message.expires_at) {
-            if at <= self.now {
-                self.messages += 1;
-                self.bytes += node.message.take().map_or(0, |message| message.bytes());
-            } else {
-                self.first_expiry = Some(self.first_expiry.map_or(at, |first| first.min(at)));
-            }
-        }
-        node.children.retain(|name, child| {
-            // The broker's own are not counted, and do not expire.
-            if is_root && is_own(&[name, &b"/"[..]].concat()) {
-                return true;
-            }
-            self.visit(child, false);
-            let stays = child.message.is_some() || !child.children.is_empty();
-            self.bytes += if stays { 0 } else { LEVEL_BYTES };
-            stays
-        });
     }
 }
 
@@ -277,12 +244,9 @@ impl Retained {
     /// The message as a SUBSCRIBE brings it: RETAIN set, with the identifier of the subscription.
     pub(crate) fn delivery(&self, grant: Grant) -> Delivery {
         Delivery {
-            template: self.template.clone(),
-            qos: self.qos.min(grant.options.qos),
-            retain: true,
             subscription_identifiers: grant.identifier.map(|identifier| [identifier].into()),
             expires_at: self.expires_at,
-            share: None,
+            ..Delivery::new(self.template.clone(), self.qos.min(grant.options.qos), true)
         }
     }
 
@@ -325,11 +289,11 @@ mod tests {
 
     use super::*;
 
-    fn store(messages: usize, bytes: usize) -> RetainedStore {
+    pub(super) fn store(messages: usize, bytes: usize) -> RetainedStore {
         RetainedStore::new(RetainedLimits { messages, bytes })
     }
 
-    fn publication(topic: &str, payload: &'static str) -> Publication {
+    pub(super) fn publication(topic: &str, payload: &'static str) -> Publication {
         Publication { retain: true, ..Publication::new(TopicName::try_from(topic).unwrap(), Bytes::from(payload)) }
     }
 

@@ -1,8 +1,8 @@
 use std::num::NonZeroU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tenbin_balancer::{Availability, Group, Member, MemberId, Members, Nanos, Policy, Rng};
-use tenbin_codec::{QoS, ShareName};
+use tenbin_codec::QoS;
 use tenbin_session::Delivery;
 
 use super::Receiver;
@@ -17,7 +17,6 @@ use crate::outbox::{Budget, Outbox, OutboxLimits, Queue, Reader};
 /// and the first member that comes back gets them: no member's queue holds what another could do meanwhile.
 #[derive(Debug)]
 pub(crate) struct SharedGroup {
-    pub(super) share_name: ShareName,
     pub(super) members: Group<GroupMember>,
     /// What [`Delivery::share`] says of this group's messages.
     number: NonZeroU64,
@@ -51,8 +50,8 @@ pub(super) enum Choice<'a> {
 }
 
 impl SharedGroup {
-    pub(super) fn new(share_name: ShareName, policy: Policy, number: NonZeroU64, queues: Arc<GroupQueues>) -> Self {
-        Self { share_name, members: Group::new(policy), number, waiting: Mutex::default(), queues }
+    pub(super) fn new(policy: Policy, number: NonZeroU64, queues: Arc<GroupQueues>) -> Self {
+        Self { members: Group::new(policy), number, waiting: Mutex::default(), queues }
     }
 
     pub(super) fn number(&self) -> NonZeroU64 {
@@ -95,17 +94,16 @@ impl SharedGroup {
         Choice::Member(members.pick_where(now, able).unwrap_or(member).value())
     }
 
-    /// Keeps a message until a member is connected and has room. QoS 0 does not wait.
+    /// Keeps a message until a member is connected and has room, as it was published: whoever gets it has terms of its
+    /// own. QoS 0 does not wait.
     pub(super) fn wait(&self, delivery: Delivery, now: Moment, rng: &mut Rng) {
+        let delivery = delivery.as_published();
         if !delivery.qos.is_acknowledged() {
             self.queues.metrics.dropped_offline.add(1);
             return;
         }
         let GroupQueues { limits, budget, .. } = &*self.queues;
-        let mut waiting = self.waiting();
-        let dropped = waiting.push(delivery, Reader::Absent, limits, budget, now.at);
-        waiting.settle(budget);
-        drop(waiting);
+        let dropped = self.change_waiting(|waiting| waiting.push(delivery, Reader::Absent, limits, budget, now.at));
         self.queues.metrics.dropped_queue_full.add(dropped);
         // Whoever connected since the choice may have looked before the message was here.
         self.dispatch_waiting(now, rng);
@@ -115,16 +113,17 @@ impl SharedGroup {
     /// connected or joined, or has room again.
     pub(super) fn dispatch_waiting(&self, now: Moment, rng: &mut Rng) {
         // The lock keeps two dispatchers from mixing up the order; outboxes are the only locks taken under it.
-        let mut waiting = self.waiting();
-        let mut next = Vec::new();
-        loop {
-            waiting.take(1, 1, &mut next, &self.queues.budget);
-            let Some(delivery) = next.pop() else { return };
-            if let Err(delivery) = self.place(delivery, now, rng) {
-                waiting.push_front(delivery, &self.queues.budget);
-                return;
+        self.change_waiting(|waiting| {
+            let mut next = Vec::new();
+            loop {
+                waiting.take(1, 1, &mut next, &self.queues.budget);
+                let Some(delivery) = next.pop() else { return };
+                if let Err(delivery) = self.place(delivery, now, rng) {
+                    waiting.push_front(delivery.as_published(), &self.queues.budget);
+                    return;
+                }
             }
-        }
+        });
     }
 
     /// Gives one message, taken back from a member or from the queue, to a connected member. `Err` where there is
@@ -149,23 +148,27 @@ impl SharedGroup {
         Err(delivery)
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Queue> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Changes what waits, and tells the budget of all queues.
+    fn change_waiting<R>(&self, change: impl FnOnce(&mut Queue) -> R) -> R {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = change(&mut waiting);
+        waiting.settle(&self.queues.budget);
+        result
     }
 }
 
 impl Drop for SharedGroup {
     fn drop(&mut self) {
-        let dropped = self.waiting().clear(&self.queues.budget);
+        let dropped = self.change_waiting(|waiting| waiting.clear(&self.queues.budget));
         self.queues.metrics.dropped_offline.add(dropped);
     }
 }
 
-/// A delivery as another member gets it.
+/// A delivery as another member gets it: by what was published, not by what the member before was granted.
 fn readdressed(delivery: Delivery, terms: &Terms) -> Delivery {
     Delivery {
-        qos: QoS::min(delivery.qos, terms.qos),
-        retain: delivery.retain && terms.retain_as_published,
+        qos: QoS::min(delivery.published_qos, terms.qos), // [MQTT-3.8.4-8]
+        retain: delivery.published_retain && terms.retain_as_published, // [MQTT-3.3.1-12], [MQTT-3.3.1-13]
         subscription_identifiers: terms.identifiers.clone(),
         ..delivery
     }
@@ -173,3 +176,107 @@ fn readdressed(delivery: Delivery, terms: &Terms) -> Delivery {
 
 /// What headers, identifiers and expiry add to a message at most, nearly always, in bytes.
 pub(super) const PACKET_OVERHEAD: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use bytes::{Bytes, BytesMut};
+    use tenbin_balancer::MemberLoad;
+    use tenbin_codec::TopicName;
+    use tenbin_session::Publication;
+
+    use super::*;
+    use crate::auth::Rights;
+    use crate::clock::Clock;
+    use crate::outbox::WhenFull;
+
+    struct Stage {
+        group: SharedGroup,
+        now: Moment,
+    }
+
+    impl Stage {
+        fn new() -> Self {
+            let limits = OutboxLimits { messages: 100, bytes: 1 << 20, when_full: WhenFull::DropOldest };
+            let (budget, metrics) = (Arc::new(Budget::new(1 << 20)), Arc::<Metrics>::default());
+            let queues = Arc::new(GroupQueues { limits, budget, metrics });
+            let group = SharedGroup::new(Policy::RoundRobin, NonZeroU64::MIN, queues);
+            Self { group, now: Clock::new().moment(Instant::now()) }
+        }
+
+        fn member(&self, number: u64, qos: QoS, retain_as_published: bool) -> Arc<Outbox> {
+            let GroupQueues { limits, budget, metrics } = &*self.group.queues;
+            let load = Arc::new(MemberLoad::new(Nanos(0)));
+            let outbox = Arc::new(Outbox::new(*limits, Arc::clone(&load), Arc::clone(budget), Arc::clone(metrics)));
+            let rights = Arc::new(Rights::unlimited());
+            let receiver = Receiver { number, outbox: Arc::clone(&outbox), load, rights };
+            let terms = Terms { qos, retain_as_published, identifiers: Some([number as u32].into()) };
+            self.group.join(&receiver, GroupMember { outbox: Arc::clone(&outbox), terms }, Nanos(0));
+            outbox
+        }
+
+        fn published(&self, qos: QoS) -> Delivery {
+            let topic = TopicName::try_from("t").unwrap();
+            let template = Publication::new(topic, Bytes::from_static(b"x")).template(&mut BytesMut::new());
+            Delivery { share: Some(self.group.number), ..Delivery::new(template, qos, true) }
+        }
+    }
+
+    /// QoS, RETAIN and the Subscription Identifier of what waits.
+    fn taken(outbox: &Outbox) -> Vec<(QoS, bool, u32)> {
+        let mut taken = Vec::new();
+        outbox.take_now(100, 10_000, &mut taken);
+        let identifier = |delivery: &Delivery| delivery.subscription_identifiers.as_deref().unwrap()[0];
+        taken.iter().map(|delivery| (delivery.qos, delivery.retain, identifier(delivery))).collect()
+    }
+
+    #[test]
+    fn what_waits_with_a_group_is_counted_among_what_waits() {
+        let stage = Stage::new();
+        let (now, rng, budget) = (stage.now, &mut Rng::new(1), Arc::clone(&stage.group.queues.budget));
+        let member = stage.member(1, QoS::AtLeastOnce, false);
+        (0..3).for_each(|_| stage.group.wait(stage.published(QoS::AtLeastOnce), now, rng));
+        assert_eq!(budget.messages(), 3);
+        member.attach(u32::MAX);
+        stage.group.dispatch_waiting(now, rng);
+        assert_eq!(budget.messages(), 3, "they wait with the member now");
+        assert_eq!(taken(&member).len(), 3);
+        assert_eq!(budget.messages(), 0);
+        member.detach();
+        stage.group.wait(stage.published(QoS::AtLeastOnce), now, rng);
+        assert_eq!(budget.messages(), 1);
+        drop(stage);
+        assert_eq!((budget.messages(), budget.used()), (0, 0));
+    }
+
+    #[test]
+    fn mqtt_3_8_4_8_who_gets_a_message_after_another_gets_it_by_its_own_terms() {
+        for waits_between in [false, true] {
+            let stage = Stage::new();
+            let (now, rng) = (stage.now, &mut Rng::new(1));
+            let first = stage.member(1, QoS::AtMostOnce, false);
+            first.attach(u32::MAX);
+            for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
+                stage.group.place(stage.published(qos), now, rng).unwrap();
+            }
+            let second = stage.member(2, QoS::AtLeastOnce, true);
+            if !waits_between {
+                second.attach(u32::MAX);
+            }
+            for delivery in first.detach() {
+                if let Err(delivery) = stage.group.place(delivery, now, rng) {
+                    stage.group.wait(delivery, now, rng);
+                }
+            }
+            second.attach(u32::MAX);
+            stage.group.dispatch_waiting(now, rng);
+            let own = |qos| (qos, true, 2);
+            let mut expected = vec![own(QoS::AtMostOnce), own(QoS::AtLeastOnce), own(QoS::AtLeastOnce)];
+            if waits_between {
+                expected.remove(0); // QoS 0 does not wait
+            }
+            assert_eq!(taken(&second), expected);
+        }
+    }
+}

@@ -12,12 +12,6 @@ impl ShareName {
     pub fn text(&self) -> &Text {
         &self.0
     }
-
-    /// A copy that does not keep the buffer it was read from alive.
-    #[must_use]
-    pub fn detach(&self) -> Self {
-        Self(self.0.detach())
-    }
 }
 
 impl fmt::Display for ShareName {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tenbin_codec::{Packet, PacketId, PacketType, ProtocolVersion, Publish, QoS, TopicName, WriteBuffer};
 
-/// One PUBLISH, encoded once and sent over and over with another Packet Identifier.
+/// One PUBLISH, encoded once and sent over and over with another Packet Identifier and mark.
 #[derive(Debug, Clone)]
 pub(super) struct PublishFrame {
     bytes: Vec<u8>,
@@ -12,6 +12,7 @@ pub(super) struct PublishFrame {
 }
 
 impl PublishFrame {
+    /// The mark is the last byte of the payload, so that `payload_len` is at least 1.
     pub(super) fn new(version: ProtocolVersion, topic: &TopicName, payload_len: usize, qos: QoS) -> Self {
         let mut publish = Publish::new(topic.clone(), Bytes::from(vec![b'x'; payload_len]));
         publish.qos = qos;
@@ -29,12 +30,15 @@ impl PublishFrame {
         self.bytes.len()
     }
 
-    /// Appends the frame with `packet_id`, which QoS 0 leaves out.
-    pub(super) fn append(&self, packet_id: u16, out: &mut Vec<u8>) {
+    /// Appends the frame with `packet_id`, which QoS 0 leaves out, and `mark`.
+    pub(super) fn append(&self, packet_id: u16, mark: u8, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&self.bytes);
         if let Some(at) = self.packet_id_at {
             out[start + at..start + at + 2].copy_from_slice(&packet_id.to_be_bytes());
+        }
+        if let Some(last) = out.last_mut() {
+            *last = mark;
         }
     }
 }
@@ -82,6 +86,11 @@ impl<'a> Frame<'a> {
         after_topic.first_chunk().map(|id| u16::from_be_bytes(*id))
     }
 
+    /// Mark of a PUBLISH.
+    pub(super) fn mark(&self) -> u8 {
+        self.body.last().copied().unwrap_or_default()
+    }
+
     /// Packet Identifier of an acknowledgement.
     pub(super) fn ack_packet_id(&self) -> Option<u16> {
         self.body.first_chunk().map(|id| u16::from_be_bytes(*id))
@@ -111,27 +120,28 @@ mod tests {
     const LEVELS: [QoS; 3] = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce];
 
     #[test]
-    fn a_frame_carries_the_packet_id_it_is_given() {
+    fn a_frame_carries_the_packet_id_and_the_mark_it_is_given() {
         let topic = TopicName::try_from("a/b").unwrap();
         for (version, qos) in VERSIONS.into_iter().flat_map(|version| LEVELS.map(|qos| (version, qos))) {
-            for payload_len in [0, 100, 200, 70_000] {
+            for payload_len in [1, 100, 200, 70_000] {
                 let frame = PublishFrame::new(version, &topic, payload_len, qos);
                 let mut out = Vec::new();
-                frame.append(0x0102, &mut out);
-                frame.append(0xFFFF, &mut out);
+                frame.append(0x0102, 7, &mut out);
+                frame.append(0xFFFF, 255, &mut out);
                 assert_eq!(out.len(), 2 * frame.len());
 
                 let mut input = BytesMut::from(&out[..]);
                 let mut decoder = Decoder::client(version, u32::MAX);
-                for id in [0x0102, 0xFFFF] {
+                for (id, mark) in [(0x0102, 7), (0xFFFF, 255)] {
                     let Ok(Decoded::Packet(Packet::Publish(publish))) = decoder.decode(&mut input) else {
                         panic!("{version} {qos} {payload_len}");
                     };
                     assert_eq!(publish.packet_id, if qos.is_acknowledged() { PacketId::new(id) } else { None });
                     assert_eq!((publish.qos, publish.payload.len()), (qos, payload_len));
+                    assert_eq!(publish.payload.last(), Some(&mark));
                 }
                 let (first, size) = Frame::split(&out).unwrap().unwrap();
-                assert_eq!(size, frame.len());
+                assert_eq!((size, first.mark()), (frame.len(), 7));
                 assert_eq!((first.packet_type(), first.qos()), (Some(PacketType::Publish), Some(qos)));
                 if qos.is_acknowledged() {
                     assert_eq!(first.publish_packet_id(), Some(0x0102));

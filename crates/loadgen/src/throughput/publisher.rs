@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use super::connection::Handover;
 use super::frames::{Frame, NoFrame, PublishFrame, append_ack};
 use super::inbox::Inbox;
-use super::window::{Phase, Window};
+use super::window::{Claim, Phase, Window};
 use crate::LoadgenError;
 
 /// A publishing connection: sends blocks of frames while the window is open, and completes the handshakes of
@@ -96,10 +96,10 @@ impl Publisher {
         self.written = 0;
         self.out.append(&mut self.answers);
         let wanted = self.block.min(self.in_flight_limit - self.in_flight);
-        let count = self.window.claim(wanted);
+        let Claim { count, mark } = self.window.claim(wanted);
         for _ in 0..count {
             self.packet_id = self.packet_id.checked_add(1).unwrap_or(1);
-            self.frame.append(self.packet_id, &mut self.out);
+            self.frame.append(self.packet_id, mark, &mut self.out);
         }
         self.messages_in_out = count;
         if self.qos.is_acknowledged() {

@@ -56,11 +56,16 @@ impl Subscriber {
     }
 
     fn take_frames(&mut self) -> Result<(), String> {
-        let mut received = 0;
-        let answers = &mut self.answers;
+        // Those of one mark follow each other: nearly always there is one call.
+        let (mut mark, mut received) = (0, 0);
+        let (window, answers) = (&self.window, &mut self.answers);
         self.inbox.drain(|frame| {
             match (frame.packet_type(), frame.qos()) {
                 (Some(PacketType::Publish), Some(qos)) => {
+                    if frame.mark() != mark {
+                        window.receive(mark, received);
+                        (mark, received) = (frame.mark(), 0);
+                    }
                     received += 1;
                     if qos.is_acknowledged() {
                         let id = frame.publish_packet_id().ok_or("malformed PUBLISH")?;
@@ -76,7 +81,7 @@ impl Subscriber {
             }
             Ok(())
         })?;
-        self.window.receive(received);
+        window.receive(mark, received);
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use tenbin_codec::{
@@ -15,9 +16,14 @@ use tenbin_codec::{
 pub(crate) struct Faults {
     pub(crate) lose: Option<u64>,
     pub(crate) duplicate: Option<u64>,
+    /// Does nothing for [`STALL`] before it delivers this message.
+    pub(crate) stall: Option<u64>,
     /// Ends all connections instead of delivering this message.
     pub(crate) die: Option<u64>,
 }
+
+/// Longer than the driver waits before it gives up what is outstanding.
+const STALL: Duration = Duration::from_millis(500);
 
 /// Starts a broker that serves until the test's process ends.
 pub(crate) fn start(faults: Faults) -> SocketAddr {
@@ -112,6 +118,9 @@ impl Broker {
         let mut state = self.state.lock().unwrap();
         let number = state.messages;
         state.messages += 1;
+        if self.faults.stall == Some(number) {
+            std::thread::sleep(STALL);
+        }
         if self.faults.die == Some(number) {
             for connection in state.connections.drain(..) {
                 let _ = connection.shutdown(std::net::Shutdown::Both);

@@ -4,14 +4,31 @@ use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
 use super::*;
 use crate::Publication;
-use tenbin_codec::{Publish, QoS};
+use tenbin_codec::{AckProperties, Publish, QoS};
 
 impl Connection {
     /// Answers a message that is safe now, or refused: PUBACK at QoS 1, PUBREC at QoS 2. Reason Codes are not
     /// told at 3.1.1.
     pub fn acknowledge(&mut self, ack: PendingAck, reason: ReasonCode, now: Instant, out: &mut WriteBuffer) {
+        let packet_type = self.close_pending(ack, reason);
+        self.write_ack(packet_type, ack.packet_id, reason, now, out);
+    }
+
+    /// As [`Connection::acknowledge`] for a message that is refused, in words too: see [`Connection::write_in_words`].
+    pub fn refuse(&mut self, ack: PendingAck, reason: ReasonCode, words: Text, now: Instant, out: &mut WriteBuffer) {
+        let properties = AckProperties { reason_string: Some(words), ..AckProperties::default() };
+        let refusal = Ack { packet_id: ack.packet_id, reason, properties: Some(Box::new(properties)) };
+        let packet = match self.close_pending(ack, reason) {
+            PacketType::PubRec => Packet::PubRec(refusal),
+            _ => Packet::PubAck(refusal),
+        };
+        self.write_in_words(packet, now, out);
+    }
+
+    /// What acknowledges a message, which no longer is pending.
+    fn close_pending(&mut self, ack: PendingAck, reason: ReasonCode) -> PacketType {
         debug_assert!(reason.is_valid_in(PacketType::PubAck), "[MQTT-3.4.2-1], [MQTT-3.5.2-1]");
-        let packet_type = match ack.qos {
+        match ack.qos {
             QoS::ExactlyOnce => {
                 if reason.is_error() && self.session.awaiting_release.remove(&ack.packet_id) {
                     self.repeated.remove(&ack.packet_id);
@@ -23,8 +40,7 @@ impl Connection {
                 self.close_received(); // [MQTT-4.3.2-5]
                 PacketType::PubAck
             }
-        };
-        self.write_ack(packet_type, ack.packet_id, reason, now, out);
+        }
     }
 
     #[inline]

@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Instant;
 
 use tenbin_codec::{
-    Ack, Disconnect, DisconnectProperties, Packet, PacketId, PacketType, PingReq, ProtocolVersion, ReasonCode,
-    Subscribe, Subscription, Text, WriteBuffer,
+    Ack, AckProperties, Disconnect, DisconnectProperties, Packet, PacketId, PacketType, PingReq, ProtocolVersion,
+    ReasonCode, Subscribe, Subscription, Text, WriteBuffer,
 };
 
 use crate::aliases::{InboundAliases, OutboundAliases};
@@ -149,19 +149,42 @@ impl Connection {
         written
     }
 
+    /// As [`Connection::write`] for an acknowledgement with words on it, which are left out where the peer wants none
+    /// `[MQTT-3.1.2-29]` or takes no packet of that size `[MQTT-3.4.2-2]`, `[MQTT-3.5.2-2]`, `[MQTT-3.9.2-1]`,
+    /// `[MQTT-3.11.2-1]`.
+    pub fn write_in_words(&mut self, mut packet: Packet, now: Instant, out: &mut WriteBuffer) -> bool {
+        if self.limits.problem_information && self.write(&packet, now, out) {
+            return true;
+        }
+        match &mut packet {
+            Packet::PubAck(ack) | Packet::PubRec(ack) => ack.properties = None,
+            Packet::SubAck(suback) => suback.properties = AckProperties::default(),
+            Packet::UnsubAck(unsuback) => unsuback.properties = AckProperties::default(),
+            _ => {}
+        }
+        self.write(&packet, now, out)
+    }
+
+    /// Whether the peer takes a packet of that size.
+    pub fn takes(&self, packet: &Packet) -> bool {
+        self.limits.peer_maximum_packet_size == u32::MAX || self.encode_aside(packet).is_some()
+    }
+
     fn put(&self, packet: &Packet, out: &mut WriteBuffer) -> bool {
-        let maximum = self.limits.peer_maximum_packet_size;
-        if maximum == u32::MAX {
+        if self.limits.peer_maximum_packet_size == u32::MAX {
             packet.encode(self.version, out);
         } else {
-            let mut aside = WriteBuffer::new();
-            packet.encode(self.version, &mut aside);
-            if aside.len() > maximum as usize {
-                return false;
-            }
+            let Some(aside) = self.encode_aside(packet) else { return false };
             out.put_payload(&aside.to_bytes());
         }
         true
+    }
+
+    /// `None`: larger than the peer's Maximum Packet Size.
+    fn encode_aside(&self, packet: &Packet) -> Option<WriteBuffer> {
+        let mut aside = WriteBuffer::new();
+        packet.encode(self.version, &mut aside);
+        (aside.len() <= self.limits.peer_maximum_packet_size as usize).then_some(aside)
     }
 
     /// Appends DISCONNECT. A server writes nothing at 3.1.1, which has none in this direction. A code that

@@ -52,6 +52,24 @@ impl Connection {
         }
     }
 
+    /// As [`crate::Session::give_up`], for messages of earlier connections that still wait to be sent again. What has
+    /// been sent on this connection goes on.
+    pub fn give_up_resends(
+        &mut self,
+        unwanted: impl Fn(&Delivery) -> bool,
+        now: Instant,
+        out: &mut WriteBuffer,
+    ) -> usize {
+        let Some((next, end)) = self.resend else { return 0 };
+        let mut released = Vec::new();
+        let given_up = self.session.outbound.give_up(next..end, unwanted, |id| released.push(id));
+        for id in released {
+            self.sent_open += 1;
+            self.write_ack(PacketType::PubRel, id, ReasonCode::Success, now, out);
+        }
+        given_up
+    }
+
     /// The next message that was to be sent again and never will: this connection's peer takes smaller packets
     /// than the one before `[MQTT-3.1.2-25]`. To be asked after [`Connection::resume`] and after each
     /// [`Event::Delivered`] by whoever waits for the end of every message.

@@ -70,24 +70,25 @@ fn every_change_raises_the_version_and_leaves_nothing_behind() {
     assert!(snapshot.wildcards.is_empty());
 }
 
+fn join(index: &FilterIndex, text: &str, number: u64) {
+    let (outbox, load) = outbox();
+    let grant = Grant { options: SubscriptionOptions::default(), identifier: None };
+    let receiver = Receiver { number, outbox: Arc::clone(&outbox), load, rights: rights() };
+    index.join(&filter(text).shared().unwrap(), &receiver, GroupMember { outbox, terms: grant.terms() }, Nanos(0));
+}
+
 #[test]
 fn groups_are_named_by_share_name_and_filter_and_go_with_their_last_member() {
     let index = index();
-    let join = |text: &str, number: u64| {
-        let (outbox, load) = outbox();
-        let grant = Grant { options: SubscriptionOptions::default(), identifier: None };
-        let receiver = Receiver { number, outbox: Arc::clone(&outbox), load, rights: rights() };
-        index.join(&filter(text).shared().unwrap(), &receiver, GroupMember { outbox, terms: grant.terms() }, Nanos(0));
-    };
     let sizes = |name: &str| {
         let mut sizes = index.matches(&topic(name)).groups.iter().map(|g| g.members.len()).collect::<Vec<_>>();
         sizes.sort_unstable();
         sizes
     };
-    join("$share/g/a/+", 1);
-    join("$share/g/a/+", 2);
-    join("$share/h/a/+", 3);
-    join("$share/g/a/b", 1);
+    join(&index, "$share/g/a/+", 1);
+    join(&index, "$share/g/a/+", 2);
+    join(&index, "$share/h/a/+", 3);
+    join(&index, "$share/g/a/b", 1);
     assert_eq!(sizes("a/b"), [1, 1, 2]);
     assert_eq!(sizes("a/c"), [1, 2]);
     for (text, number) in [("$share/g/a/+", 1), ("$share/g/a/+", 2), ("$share/h/a/+", 3), ("$share/g/a/b", 1)] {
@@ -151,4 +152,24 @@ fn a_filter_with_many_subscribers_and_a_level_with_many_children_keep_all() {
     assert_eq!(numbers(&index, "b/500/x"), [500]);
     order.iter().filter(|number| *number % 2 == 0).for_each(|&number| index.remove(&filter("a/#"), number));
     assert_eq!(numbers(&index, "a/x"), (1..=1000).filter(|n| n % 2 == 1).collect::<Vec<_>>());
+}
+
+#[test]
+fn founding_a_group_copies_few_of_the_others_that_its_filter_has() {
+    for text in ["t", "t/+"] {
+        let index = index();
+        let names = (0..1000).map(|number| format!("$share/{number}/{text}")).collect::<Vec<_>>();
+        names.iter().for_each(|name| join(&index, name, 1));
+        let groups = index.matches(&topic(&text.replace('+', "x"))).groups;
+        assert_eq!(groups.len(), 1000);
+        // Who copies a reference to a group counts it: the snapshot before keeps those that it has.
+        let _before = index.snapshot.load_full();
+        let counts = || groups.iter().map(Arc::strong_count).collect::<Vec<_>>();
+        let counts_before = counts();
+        join(&index, &format!("$share/new/{text}"), 1);
+        let copied = counts().iter().zip(&counts_before).filter(|(after, before)| after > before).count();
+        assert!(copied <= 64, "{text}: {copied} of 1000");
+        names.iter().for_each(|name| index.leave(&filter(name).shared().unwrap(), 1));
+        assert_eq!(index.matches(&topic(&text.replace('+', "x"))).groups.len(), 1);
+    }
 }

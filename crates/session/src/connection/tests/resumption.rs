@@ -32,6 +32,47 @@ fn mqtt_4_3_3_6_once_pubrec_came_pubrel_is_sent_again_and_not_publish() {
 }
 
 #[test]
+fn what_is_given_up_is_not_sent_again_and_frees_its_id_and_quota() {
+    let narrow = Limits { peer_receive_maximum: 1, ..Limits::default() };
+    // between two connections, or while it waits to be sent again
+    for is_connected in [false, true] {
+        let mut side = Side::server(Limits::default());
+        let mut sent = |topic, qos| match side.send(delivery(topic, qos)) {
+            Sent::Written(Some(id)) => id.get(),
+            other => panic!("{other:?}"),
+        };
+        let kept = sent("kept", QoS::AtLeastOnce);
+        let once = sent("unwanted", QoS::ExactlyOnce);
+        sent("unwanted", QoS::AtLeastOnce);
+        let last = sent("kept", QoS::ExactlyOnce);
+        let unwanted = |delivery: &Delivery| delivery.template.topic() == b"unwanted";
+        if is_connected {
+            side = side.reconnect(narrow);
+            assert_eq!(side.published(), [(kept, true)]);
+            assert_eq!(side.connection.give_up_resends(unwanted, side.now, &mut side.out), 2);
+            assert_eq!(side.answer(), pubrel(once));
+        } else {
+            let mut session = side.connection.into_session();
+            assert_eq!(session.give_up(unwanted), 2);
+            side = Side::new(Role::Server, ProtocolVersion::V5, narrow, session, side.now);
+            side.connection.resume(side.now, &mut side.out);
+            assert_eq!(side.written()[0], pubrel(once));
+            assert_delivered(side.take(pubcomp(once)), once, ReasonCode::Success);
+            assert_eq!(side.published(), [(kept, true)]);
+        }
+        assert_delivered(side.take(puback(kept)), kept, ReasonCode::Success);
+        if is_connected {
+            assert_delivered(side.take(pubcomp(once)), once, ReasonCode::Success);
+        }
+        assert_eq!(side.published(), [(last, true)]);
+        side.handle(pubrec(last));
+        assert_delivered(side.take(pubcomp(last)), last, ReasonCode::Success);
+        assert!(side.connection.session().is_empty());
+        assert_eq!(side.connection.send_quota(), 1);
+    }
+}
+
+#[test]
 fn pubcomp_0x92_ends_a_message_that_the_peer_has_forgotten() {
     let mut side = Side::server(Limits::default());
     let id = side.sent(QoS::ExactlyOnce).unwrap();
