@@ -362,6 +362,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
     fn send(&mut self, deliveries: &mut Vec<Delivery>, now: Instant) {
         let (mut sent, mut expired, mut too_large) = (0, 0, 0);
         let mut blocked = Vec::new();
+        if deliveries.len() >= BURST {
+            self.transport.expect_burst();
+        }
         for delivery in deliveries.drain(..) {
             match self.connection.send(delivery, now, &mut self.transport.out) {
                 Sent::Written(_) => sent += 1,
@@ -498,6 +501,8 @@ thread_local! {
 const OUT_FULL: usize = 256 * 1024;
 /// Bytes of messages that are taken from the queue at once.
 const TAKE: usize = 128 * 1024;
+/// Messages that together are likely to need more memory than a connection keeps.
+const BURST: usize = 16;
 /// Bytes that are read before others are let run.
 const TURN_BYTES: usize = 256 * 1024;
 /// Places for acknowledgements that an idle connection keeps.

@@ -1,3 +1,4 @@
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -243,6 +244,9 @@ impl Lane {
 
     fn push_back(&mut self, numbered: Numbered) {
         self.bytes += numbered.delivery.queued_bytes();
+        if self.deliveries.len() == self.deliveries.capacity() {
+            self.grow();
+        }
         self.deliveries.push_back(numbered);
     }
 
@@ -279,14 +283,39 @@ impl Lane {
         removed
     }
 
-    /// Gives the memory of a burst back once it is over.
+    /// Goes on in the memory of a burst that is over, if there is any: it is warm, and saves growing step by step.
+    #[cold]
+    fn grow(&mut self) {
+        let spare = SPARES.with_borrow_mut(Vec::pop).filter(|spare| spare.capacity() > self.deliveries.capacity());
+        if let Some(mut spare) = spare {
+            spare.append(&mut self.deliveries);
+            self.deliveries = spare;
+        }
+    }
+
+    /// Gives the memory of a burst back once it is over, to the next burst or altogether.
     fn shrink(&mut self) {
         if self.deliveries.is_empty() && self.deliveries.capacity() > KEPT_CAPACITY {
-            self.deliveries = VecDeque::new();
+            let burst = std::mem::take(&mut self.deliveries);
+            SPARES.with_borrow_mut(|spares| {
+                if spares.len() < SPARES_MAX && burst.capacity() <= SPARE_CAPACITY_MAX {
+                    spares.push(burst);
+                }
+            });
         }
     }
 }
 
+thread_local! {
+    /// Empty lanes' memory, a few for each thread: giving it back to the allocator after each burst costs as much as
+    /// the burst itself.
+    static SPARES: RefCell<Vec<VecDeque<Numbered>>> = RefCell::default();
+}
+
+/// Spares of one thread.
+const SPARES_MAX: usize = 16;
+/// Places for messages that a spare has at most.
+const SPARE_CAPACITY_MAX: usize = 2048;
 /// A queue with more than this lags.
 const DETACH_FROM_BYTES: usize = 256 * 1024;
 /// What a connected client's queue may hold whatever the budget says.
