@@ -210,6 +210,27 @@ fn who_reads_gets_a_little_whatever_others_have_left_lying() {
     budget.change(others, Usage::default());
 }
 
+/// What one leaves behind, another goes on in: also one that holds messages, and whose memory wraps around.
+#[test]
+fn bursts_come_out_in_order_whosever_memory_they_lie_in() {
+    let (first, second) = (outbox(4000, WhenFull::DropNewest), outbox(4000, WhenFull::DropNewest));
+    let push = |outbox: &Outbox, marks: std::ops::Range<u32>| {
+        let mut batch = marks.map(|mark| delivery(QoS::AtLeastOnce, mark)).collect();
+        outbox.push(&mut batch, &mut Vec::new(), Instant::now());
+    };
+    let mut at = 0;
+    for burst in [300, 1000, 20, 2000, 600] {
+        push(&second, at..at + 60);
+        assert_eq!(take(&second, 50), (at..at + 50).collect::<Vec<_>>());
+        push(&first, at..at + burst);
+        assert_eq!(take(&first, 4000), (at..at + burst).collect::<Vec<_>>());
+        push(&second, at + 60..at + burst + 60);
+        assert_eq!(take(&second, 4000), (at + 50..at + burst + 60).collect::<Vec<_>>());
+        at += burst + 60;
+    }
+    assert_eq!((first.budget.used(), second.budget.messages()), (0, 0));
+}
+
 proptest! {
     /// Against a plain list: what comes out is what went in, in order per kind, within the bounds. 256 cases.
     #[test]
