@@ -134,8 +134,11 @@ impl Shared {
     /// What is told instead; success for what is taken and goes nowhere.
     pub(crate) fn check_topic(&self, name: &TopicName) -> Result<(), ReasonCode> {
         let topic = name.as_bytes();
-        let levels = topic.iter().filter(|&&byte| byte == b'/').count() + 1;
-        if topic.len() > self.config.topic_bytes_maximum() || levels > self.config.topic_levels_maximum() {
+        let levels_maximum = self.config.topic_levels_maximum();
+        // Levels are one more than separators at most bytes: nearly all topics are too short to have too many.
+        let separators = || topic.iter().filter(|&&byte| byte == b'/').count();
+        let has_too_many_levels = || topic.len() >= levels_maximum && separators() >= levels_maximum;
+        if topic.len() > self.config.topic_bytes_maximum() || has_too_many_levels() {
             return Err(ReasonCode::TopicNameInvalid);
         }
         let is_reserved = || {

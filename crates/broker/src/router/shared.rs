@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use tenbin_balancer::{Availability, Dispatch, Group, Member, MemberId, Members, Nanos, Rng};
-use tenbin_codec::{PublishTemplate, QoS, SharedFilter, TopicName};
+use tenbin_codec::{QoS, SharedFilter, TopicName};
 use tenbin_session::Delivery;
 
 use super::Receiver;
@@ -106,6 +106,7 @@ impl SharedGroup {
     }
 
     /// Chooses a member for a message.
+    #[inline]
     pub(super) fn choose<'a>(members: &'a Members<'_, GroupMember>, dispatch: &Dispatch, rng: &mut Rng) -> Choice<'a> {
         // Who drains wants nothing new; QoS 0, which does not wait for better times, is better off there than lost.
         let takes_new = |member: &Member<GroupMember>| {
@@ -196,16 +197,15 @@ impl SharedGroup {
             publisher: chosen_by.unwrap_or_default(),
             topic: self.queues.hasher.hash_one(delivery.template.topic()),
             key: chosen_by.filter(|_| self.members.rules().is_ordered),
-            ..dispatch(&delivery.template, delivery.published_qos, at)
+            ..dispatch(Booked::packet_bytes(&delivery.template), delivery.published_qos, at)
         }
     }
 
-    /// Changes what waits, and counts it among the messages in all queues.
+    /// Changes what waits, and tells the budget of all queues.
     fn change_waiting<R>(&self, change: impl FnOnce(&mut Queue) -> R) -> R {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = waiting.len();
         let result = change(&mut waiting);
-        self.queues.budget.count_messages(before, waiting.len());
+        waiting.settle(&self.queues.budget);
         result
     }
 }
@@ -217,9 +217,8 @@ impl Drop for SharedGroup {
     }
 }
 
-/// What the balancer gets to know of a message.
-pub(super) fn dispatch(template: &PublishTemplate, qos: QoS, at: Nanos) -> Dispatch {
-    let bytes = Booked::packet_bytes(template);
+/// What the balancer gets to know of a message of `bytes`, see [`Booked::packet_bytes`].
+pub(super) fn dispatch(bytes: u32, qos: QoS, at: Nanos) -> Dispatch {
     Dispatch { at, bytes, is_acknowledged: qos.is_acknowledged(), ..Dispatch::default() }
 }
 
