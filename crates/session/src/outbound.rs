@@ -103,7 +103,8 @@ impl Outbound {
         }
     }
 
-    /// Takes out the QoS 1 messages that wait for PUBACK and that `wanted` says, oldest first.
+    /// Takes out the QoS 1 messages that wait for PUBACK and that `wanted` says, oldest first. Whoever gets them next gets
+    /// them at no higher QoS: the peer may have them, so that they come twice, which QoS 2 rules out.
     pub(crate) fn withdraw(&mut self, wanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
         let mut withdrawn = Vec::new();
         for sequence in self.first..self.next_sequence() {
@@ -113,7 +114,7 @@ impl Outbound {
                 && wanted(delivery)
                 && let Some(Stage::Published(delivery, _)) = self.close(id)
             {
-                withdrawn.push(delivery);
+                withdrawn.push(Delivery { published_qos: delivery.qos, ..delivery });
             }
         }
         withdrawn
