@@ -14,6 +14,7 @@ use crate::admission::Admission;
 use crate::auth::{Access, Principal, Rights};
 use crate::clock::Clock;
 use crate::expiry::ExpiryQueue;
+use crate::half_closed::HalfClosed;
 use crate::metrics::Metrics;
 use crate::outbox::{Budget, Outbox, OutboxLimits};
 use crate::registry::{Client, ClientRegistry, RememberedSpeeds};
@@ -41,6 +42,7 @@ pub(crate) struct Shared {
     pub(crate) expiry: ExpiryQueue,
     pub(crate) budget: Arc<Budget>,
     pub(crate) admission: Admission,
+    pub(crate) half_closed: HalfClosed,
     /// Connections that are open now.
     pub(crate) connections: AtomicUsize,
     /// Becomes true once, before every connection is told.
@@ -73,6 +75,7 @@ impl Shared {
             clock,
             expiry: ExpiryQueue::default(),
             admission: Admission::new(config.admission(), Instant::now()),
+            half_closed: HalfClosed::default(),
             budget,
             connections: AtomicUsize::new(0),
             stopping: watch::Sender::new(false),
