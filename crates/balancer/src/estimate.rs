@@ -134,16 +134,17 @@ impl Estimate {
         }
         self.sample_report(&report);
         self.keep_report(seen, &report);
-        let due = self.next_report_due(seen, &report);
-        Verdict { finish: self.clamp(seen, messages), due: Some(due), ..self.verdict() }
+        // Reports do not stand in for acknowledgements that never came.
+        let due = (!self.owes_acks(seen)).then(|| self.next_report_due(seen, &report));
+        Verdict { finish: self.clamp(seen, messages), due, ..self.verdict() }
     }
 
     /// A ping without a report. Three in a row: the client reports no more, nothing more is due.
-    pub(crate) fn plain_ping(&mut self) -> Verdict {
+    pub(crate) fn plain_ping(&mut self, seen: &Observed) -> Verdict {
         self.reports.plain_pings = self.reports.plain_pings.saturating_add(1);
         let gave_up = self.has(flag::REPORTS) && self.reports.plain_pings >= PLAIN_PINGS_MAX;
         self.set(flag::REPORTS, self.has(flag::REPORTS) && !gave_up);
-        let due = (gave_up && !self.is_in_ack_mode()).then_some(u64::MAX);
+        let due = (gave_up && !self.is_in_ack_mode() && !self.owes_acks(seen)).then_some(u64::MAX);
         Verdict { due, ..self.verdict() }
     }
 
@@ -179,11 +180,10 @@ impl Estimate {
         }
         self.drain.since = is_backlogged.then_some(seen.now);
         if self.is_in_ack_mode() {
-            // What is acknowledged cannot be late if nothing is out.
-            return Verdict { due: (seen.outstanding == 0).then_some(u64::MAX), ..self.verdict() };
+            return Verdict { due: self.no_ack_due(seen), ..self.verdict() };
         }
         let drained_ns = self.drain.processing_ns().filter(|_| is_backlogged && !self.has(flag::REPORTS));
-        let Some(drained_ns) = drained_ns else { return self.verdict() };
+        let Some(drained_ns) = drained_ns else { return Verdict { due: self.no_ack_due(seen), ..self.verdict() } };
         self.mean.assume(drained_ns, DRAIN_WEIGHT);
         self.correction = 1.0;
         Verdict { finish: self.anchor(seen), ..self.verdict() }
@@ -200,8 +200,7 @@ impl Estimate {
 
     /// Messages were taken back, after which so many are outstanding.
     pub(crate) fn taken_back(&self, seen: &Observed) -> Verdict {
-        let due = (self.is_in_ack_mode() && seen.outstanding == 0).then_some(u64::MAX);
-        Verdict { due, ..self.verdict() }
+        Verdict { due: self.no_ack_due(seen), ..self.verdict() }
     }
 
     /// The effective processing time in whole nanoseconds; `None` = unknown.
@@ -256,6 +255,17 @@ impl Estimate {
             0 => client_now,
             messages => client_now.saturating_add(messages.saturating_mul(processing_ns)).max(last),
         })
+    }
+
+    /// Nothing is due any more if an acknowledgement was, and nothing is out.
+    fn no_ack_due(&self, seen: &Observed) -> Option<u64> {
+        let was_due = self.is_in_ack_mode() || self.owes_acks(seen);
+        (was_due && seen.outstanding == 0).then_some(u64::MAX)
+    }
+
+    /// Whether the client was asked for acknowledgements and never gave one.
+    fn owes_acks(&self, seen: &Observed) -> bool {
+        seen.is_asked && !self.has(flag::ACKS)
     }
 
     fn next_ack_due(&self, seen: &Observed) -> u64 {

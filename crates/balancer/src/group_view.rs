@@ -93,7 +93,9 @@ impl GroupView {
 
     #[cold]
     fn scan(&self, now: Nanos, seats: &Seats) {
-        let (mut log2_sum, mut known, mut max_ns, mut flags) = (0, 0, 0, 0);
+        let (mut known, mut max_ns, mut flags) = (0_u64, 0, 0);
+        let mut counts = [0_u32; 512];
+        let mut sums = [0_u64; 512];
         for hot in seats.loads().iter().map(|load| load.hot()) {
             if hot.availability() == Availability::Offline as u8 {
                 continue;
@@ -101,12 +103,46 @@ impl GroupView {
             flags |= hot.flags();
             let processing_ns = hot.speed().processing_ns();
             if processing_ns > 0 {
-                log2_sum += log2_q16(processing_ns);
+                let l = log2_q16(processing_ns);
+                counts[(l >> 13) as usize] += 1;
+                sums[(l >> 13) as usize] += l;
                 known += 1;
                 max_ns = max_ns.max(processing_ns);
             }
         }
-        self.mean_ns.store(log2_sum.checked_div(known).map_or(0, exp2_q16), Relaxed);
+        let mut below = 0;
+        let mut med = 0;
+        for (i, c) in counts.iter().enumerate() {
+            below += u64::from(*c);
+            if below * 2 > known {
+                med = i;
+                break;
+            }
+        }
+        let mean = match std::env::var("G").as_deref().unwrap_or("") {
+            _ if known == 0 => 0,
+            "median" => exp2_q16(sums[med] / u64::from(counts[med])),
+            "clamp" => {
+                let lo = (med as u64) << 13;
+                let lo = lo.saturating_sub(4 << 16);
+                let n = known;
+                let s: u64 = counts
+                    .iter()
+                    .zip(&sums)
+                    .enumerate()
+                    .map(|(i, (c, s))| if (i as u64) << 13 < lo { u64::from(*c) * lo } else { *s })
+                    .sum();
+                exp2_q16(s / n)
+            }
+            "trim" => {
+                let lo = med.saturating_sub(32);
+                let n: u32 = counts[lo..].iter().sum();
+                let s: u64 = sums[lo..].iter().sum();
+                exp2_q16(s / u64::from(n))
+            }
+            _ => exp2_q16(sums.iter().sum::<u64>() / known),
+        };
+        self.mean_ns.store(mean, Relaxed);
         self.max_ns.store(max_ns, Relaxed);
         let has_evidence = flags & (flag::REPORTS | flag::ACKS) != 0;
         self.facts.store(if has_evidence { HAS_EVIDENCE } else { 0 }, Relaxed);

@@ -99,45 +99,58 @@ impl Hot {
     /// F comes first. Evidence that arrives between that and the count of what is outstanding may set F without
     /// this message, whose time is then missing from F until the next evidence; the counts miss nothing.
     #[inline]
-    pub(crate) fn try_book(&self, dispatch: &Dispatch, service_ns: u64, seen_finish: u64, is_cold: bool) -> bool {
+    pub(crate) fn try_book(&self, dispatch: &Dispatch, service_ns: u64, seen_finish: u64, mean_ns: u64) -> bool {
         let (now, delay_ns) = (dispatch.at.0, self.delay_ns());
         let finish = seen_finish.max(now.saturating_add(delay_ns)).saturating_add(service_ns.max(1));
         if self.finish.compare_exchange(seen_finish, finish, Relaxed, Relaxed).is_err() {
             return false;
         }
-        self.count(dispatch, service_ns, is_cold);
+        self.count(dispatch, service_ns, mean_ns);
         true
     }
 
     /// Like [`try_book`](Self::try_book), whatever F is by now.
     #[inline]
-    pub(crate) fn book(&self, dispatch: &Dispatch, service_ns: u64, is_cold: bool) {
+    pub(crate) fn book(&self, dispatch: &Dispatch, service_ns: u64, mean_ns: u64) {
         let start = dispatch.at.0.saturating_add(self.delay_ns());
         change(&self.finish, |finish| finish.max(start).saturating_add(service_ns.max(1)));
-        self.count(dispatch, service_ns, is_cold);
+        self.count(dispatch, service_ns, mean_ns);
     }
 
-    /// All of a booking but F. `is_cold`: nobody's speed is known in the group.
+    /// All of a booking but F. `mean_ns` is usual in the group; 0 = nobody's speed is known.
     #[inline]
-    fn count(&self, dispatch: &Dispatch, service_ns: u64, is_cold: bool) {
+    fn count(&self, dispatch: &Dispatch, service_ns: u64, mean_ns: u64) {
         let (now, delay_ns) = (dispatch.at.0, self.delay_ns());
         let repeat = if self.t_s.load(Relaxed) == now { self.repeat.load(Relaxed).saturating_add(1) } else { 0 };
         self.t_s.store(now, Relaxed);
         self.repeat.store(repeat, Relaxed);
         self.transit.store(self.transit().with_sent(now, delay_ns).to_word(), Relaxed);
         let is_first = self.sent.fetch_add(1, Relaxed) == 0;
-        if is_first && !is_cold {
+        if is_first && mean_ns > 0 {
             self.marks.fetch_or(mark::NEWCOMER, Relaxed);
         }
         self.outstanding.fetch_add(Outstanding { messages: 1, bytes: dispatch.bytes.into() }.to_word(), Relaxed);
         if dispatch.is_acknowledged {
-            let flags = self.flags();
-            if flags & flag::ACKS == 0 && self.marks() & mark::ASKED == 0 {
+            self.expect_ack(now, delay_ns, service_ns, mean_ns);
+        }
+    }
+
+    /// An acknowledgement is due if none was. Of a client that never gave one it is expected after twice what is
+    /// usual in its group, whatever speed it claims; if nothing is usual yet, not at all.
+    #[inline]
+    fn expect_ack(&self, now: u64, delay_ns: u64, service_ns: u64, mean_ns: u64) {
+        let flags = self.flags();
+        let work_ns = if flags & flag::ACKS == 0 {
+            if self.marks() & mark::ASKED == 0 {
                 self.marks.fetch_or(mark::ASKED, Relaxed);
             }
-            if flags & flag::ACK_MODE != 0 && self.due.load(Relaxed) == u64::MAX {
-                self.due.store(now.saturating_add(2 * delay_ns).saturating_add(service_ns), Relaxed);
-            }
+            2 * service_ns.max(mean_ns)
+        } else {
+            service_ns
+        };
+        let is_expected = flags & flag::ACK_MODE != 0 || flags & flag::ACKS == 0 && mean_ns > 0;
+        if is_expected && self.due.load(Relaxed) == u64::MAX {
+            self.due.store(now.saturating_add(2 * delay_ns).saturating_add(work_ns), Relaxed);
         }
     }
 
@@ -154,6 +167,7 @@ impl Hot {
             outstanding: self.outstanding().messages,
             in_transit: self.transit().messages(now, delay),
             is_suspect: self.marks() & mark::SUSPECT != 0,
+            is_asked: self.marks() & mark::ASKED != 0,
         });
         let speed = if verdict.processing_ns == 0 { Speed::default() } else { Speed::of(verdict.processing_ns) };
         self.speed.store(speed.to_word(), Relaxed);

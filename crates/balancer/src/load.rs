@@ -123,7 +123,7 @@ impl MemberLoad {
     /// reports.
     pub fn plain_ping(&self, now: Nanos) {
         let mut evidence = lock(&self.cold.evidence);
-        self.hot.learn(now.0, |_| evidence.estimate.plain_ping());
+        self.hot.learn(now.0, |seen| evidence.estimate.plain_ping(seen));
     }
 
     /// The client acknowledged, at `now` and for good (PUBACK, PUBCOMP), a message of so many bytes that it was
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn what_is_done_with_is_no_longer_outstanding() {
         let load = MemberLoad::new(Nanos(0));
-        (0..5).for_each(|now| load.hot().book(&dispatch(now), 0, true));
+        (0..5).for_each(|now| load.hot().book(&dispatch(now), 0, 0));
         load.acknowledged(Nanos(0), 100, Nanos(9));
         load.written(2, 200, false, Nanos(9));
         let counts = |load: &MemberLoad| {
@@ -419,8 +419,8 @@ mod tests {
         };
         assert_eq!(load.snapshot(), fresh);
 
-        load.hot().book(&dispatch(7), 0, true);
-        load.hot().book(&dispatch(8), 0, true);
+        load.hot().book(&dispatch(7), 0, 0);
+        load.hot().book(&dispatch(8), 0, 0);
         assert_eq!(
             load.snapshot(),
             LoadSnapshot {

@@ -61,7 +61,7 @@ pub(crate) fn preview(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> O
 pub(crate) fn book(seats: &Seats, index: usize, view: &View, dispatch: &Dispatch) {
     let hot = seats.loads()[index].hot();
     let service_ns = adaptive::weigh(hot, view, dispatch.at.0).service;
-    hot.book(dispatch, service_ns, view.mean_ns == 0);
+    hot.book(dispatch, service_ns, view.mean_ns);
 }
 
 /// Chooses by the members' clocks and moves that of the chosen; chooses again if it has been moved meanwhile, like
@@ -72,7 +72,7 @@ fn pick_adaptive(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &mut R
     for _ in 0..RESCANS_MAX {
         let hot = seats.loads()[seen.index].hot();
         let service_ns = adaptive::weigh(hot, view, dispatch.at.0).service;
-        if hot.try_book(dispatch, service_ns, seen.finish, view.mean_ns == 0) {
+        if hot.try_book(dispatch, service_ns, seen.finish, view.mean_ns) {
             return Some(seen.index);
         }
         seen = adaptive::choose(seats, view, sequence, dispatch, rng)?;

@@ -27,6 +27,7 @@ mod metrics;
 mod net;
 mod outbox;
 mod registry;
+mod report_carriers;
 mod router;
 mod shared;
 mod sys_topics;

@@ -4,10 +4,11 @@
 use std::time::{Duration, Instant};
 
 use tenbin_balancer::Rng;
-use tenbin_codec::Will;
+use tenbin_codec::{TopicFilter, Will};
 use tenbin_session::{Delivery, Publication, Session, SessionExpiry};
 
 use crate::auth::{Standing, enforcement};
+use crate::outbox::Booked;
 use crate::registry::{Client, Lease, PendingWill};
 use crate::router::Publisher;
 use crate::shared::Shared;
@@ -42,6 +43,9 @@ pub(crate) fn begin(shared: &Shared, lease: &mut Lease, clean_start: bool, now: 
     lease.state.established = true;
     lease.state.expires_at = None;
     lease.client.load.connected(shared.clock.nanos(now));
+    for filter in lease.state.subscriptions.keys() {
+        joins(shared, &lease.client, filter, now);
+    }
     shared.metrics.client_connected();
     session_present
 }
@@ -50,11 +54,15 @@ pub(crate) fn begin(shared: &Shared, lease: &mut Lease, clean_start: bool, now: 
 pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: Instant) {
     shared.metrics.clients_connected.subtract(1);
     lease.state.retained_pages.connection_ended();
+    for filter in lease.state.subscriptions.keys() {
+        leaves(shared, &lease.client, filter, now);
+    }
     let mut session = end.session;
     // What share groups gave to this member goes to others: what it has not acknowledged, then what it has not
     // been sent. QoS 2 stays with whom it was sent to. [MQTT-4.8.2-4]
     let queued = lease.client.outbox.detach();
     let mut orphans = session.withdraw(|delivery| delivery.share.is_some());
+    take_back(shared, &lease.client, orphans.iter().map(Booked::of).sum());
     orphans.extend(queued);
     // A user who is no more leaves nothing behind.
     let ends_now = end.expiry == SessionExpiry::AtDisconnect || lease.client.rights.standing() == Standing::Revoked;
@@ -67,6 +75,7 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
     }
     let number = lease.client.number;
     if ends_now {
+        lease.state.session = session;
         finish(shared, lease); // first, so that its groups no longer know it [MQTT-4.8.2-5]
         redispatch(shared, number, orphans, now);
         return;
@@ -82,6 +91,26 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
         finish(shared, lease);
     } else {
         schedule(shared, &mut lease, now);
+    }
+}
+
+/// A client comes to the share group of `filter`, if that is one: what is known of its speed there counts until more
+/// is known.
+pub(crate) fn joins(shared: &Shared, client: &Client, filter: &TopicFilter, now: Instant) {
+    if filter.is_shared()
+        && client.load.learned_speed().is_none()
+        && let Some(processing_time) = shared.speeds.recall(&client.id, filter, now)
+    {
+        client.load.assume_speed(processing_time);
+    }
+}
+
+/// A client leaves the share group of `filter`, if that is one, for good or for now: its speed is remembered.
+pub(crate) fn leaves(shared: &Shared, client: &Client, filter: &TopicFilter, now: Instant) {
+    if filter.is_shared()
+        && let Some(processing_time) = client.load.learned_speed()
+    {
+        shared.speeds.keep(&client.id, filter, processing_time, now);
     }
 }
 
@@ -106,6 +135,11 @@ pub(crate) fn expire(shared: &Shared, mut lease: Lease, now: Instant) {
     }
 }
 
+/// What share groups gave to a member and will not come to an end with it.
+fn take_back(shared: &Shared, client: &Client, booked: Booked) {
+    booked.take_back(&client.load, shared.clock.nanos(Instant::now()));
+}
+
 fn redispatch(shared: &Shared, number: u64, orphans: Vec<Delivery>, now: Instant) {
     if !orphans.is_empty() {
         shared.router.redispatch(orphans, now, &mut Rng::new(number));
@@ -128,7 +162,9 @@ fn wipe(shared: &Shared, lease: &mut Lease) {
         shared.router.unsubscribe(filter, lease.client.number);
     }
     lease.state.suspended.clear();
-    lease.state.session = Session::new();
+    let session = std::mem::take(&mut lease.state.session);
+    let under_way = session.shared_in_flight();
+    take_back(shared, &lease.client, under_way.map(|delivery| Booked::of_sent(&delivery)).sum());
     lease.state.retained_pages.clear();
     lease.client.outbox.clear();
 }
@@ -155,7 +191,7 @@ fn publish_will(shared: &Shared, client: &Client, will: Will, now: Instant) {
         properties: will.properties,
         ..Publication::new(will.topic, will.payload)
     };
-    let mut publisher = Publisher::new(client.number);
+    let mut publisher = Publisher::new(&shared.router, client.number, &client.id);
     let reason = publisher.publish(&shared.router, &publication, now);
     publisher.flush(&shared.router, now);
     tracing::debug!(topic = ?publication.topic, %reason, "will published");

@@ -1,9 +1,10 @@
+use std::hash::RandomState;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime};
 
 use tenbin_balancer::MemberLoad;
-use tenbin_codec::{MessageProperties, ReasonCode, Text, TopicName, Will};
+use tenbin_codec::{MessageProperties, ReasonCode, ReportCarrier, Text, TopicName, Will};
 use tenbin_session::Publication;
 use tenbin_session::handshake::Capabilities;
 use tokio::sync::watch;
@@ -15,7 +16,8 @@ use crate::clock::Clock;
 use crate::expiry::ExpiryQueue;
 use crate::metrics::Metrics;
 use crate::outbox::{Budget, Outbox, OutboxLimits};
-use crate::registry::{Client, ClientRegistry};
+use crate::registry::{Client, ClientRegistry, RememberedSpeeds};
+use crate::report_carriers::ListenerCarriers;
 use crate::router::{GroupQueues, RetainedLimits, Router};
 
 /// What all tasks of one broker share.
@@ -30,8 +32,10 @@ pub(crate) struct Shared {
     /// The configuration alone decides who may connect.
     pub(crate) is_configured_only: bool,
     pub(crate) capabilities: Capabilities,
+    pub(crate) report_carriers: ListenerCarriers,
     pub(crate) router: Router,
     pub(crate) registry: ClientRegistry,
+    pub(crate) speeds: RememberedSpeeds,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Clock,
     pub(crate) expiry: ExpiryQueue,
@@ -52,14 +56,20 @@ impl Shared {
         let clock = Clock::new();
         let metrics = Arc::<Metrics>::default();
         let budget = Arc::new(Budget::new(config.queue_total_bytes_maximum()));
-        let groups =
-            GroupQueues { limits: queue_limits(&config), budget: Arc::clone(&budget), metrics: Arc::clone(&metrics) };
+        let groups = GroupQueues {
+            hasher: RandomState::new(),
+            limits: queue_limits(&config),
+            budget: Arc::clone(&budget),
+            metrics: Arc::clone(&metrics),
+        };
         let retained =
             RetainedLimits { messages: config.retained.messages_maximum, bytes: config.retained.bytes_maximum };
         Self {
             capabilities: config.capabilities(),
-            router: Router::new(config.policy, retained, groups, clock),
+            report_carriers: ListenerCarriers::new(&config),
+            router: Router::new(config.share_rules(), retained, groups, clock),
             registry: ClientRegistry::default(),
+            speeds: RememberedSpeeds::new(config.remembered_speeds()),
             clock,
             expiry: ExpiryQueue::default(),
             admission: Admission::new(config.admission(), Instant::now()),
@@ -79,7 +89,8 @@ impl Shared {
     pub(crate) fn new_client(&self, principal: &Principal, number: u64, now: Instant) -> Client {
         let load = Arc::new(MemberLoad::new(self.clock.nanos(now)));
         let limits = queue_limits(&self.config);
-        let outbox = Outbox::new(limits, Arc::clone(&load), Arc::clone(&self.budget), Arc::clone(&self.metrics));
+        let (budget, metrics) = (Arc::clone(&self.budget), Arc::clone(&self.metrics));
+        let outbox = Outbox::new(limits, Arc::clone(&load), budget, metrics, self.clock);
         let rights = Rights::new(Arc::clone(&self.access), principal.clone());
         Client::new(principal.client_id.detach(), number, Arc::new(outbox), load, Arc::new(rights))
     }
@@ -104,6 +115,9 @@ impl Shared {
     /// What CONNACK says if not.
     pub(crate) fn check_will(&self, will: &Will) -> Result<(), ReasonCode> {
         match self.check_topic(&will.topic) {
+            Ok(()) if will.topic.as_bytes() == ReportCarrier::TOPIC.as_bytes() => {
+                return Err(ReasonCode::TopicNameInvalid);
+            }
             Ok(()) | Err(ReasonCode::Success) => {}
             Err(_) => return Err(ReasonCode::TopicNameInvalid),
         }
@@ -114,7 +128,7 @@ impl Shared {
     }
 
     /// Whether clients may publish to `topic` at all: `$SYS` and the like are the broker's own (MQTT 5.0 §4.7.2),
-    /// and length and number of levels are bounded.
+    /// and length and number of levels are bounded. `$load` itself is for load reports.
     ///
     /// # Errors
     /// What is told instead; success for what is taken and goes nowhere.
@@ -124,7 +138,10 @@ impl Shared {
         if topic.len() > self.config.topic_bytes_maximum() || levels > self.config.topic_levels_maximum() {
             return Err(ReasonCode::TopicNameInvalid);
         }
-        let is_reserved = || RESERVED.contains(&topic.split(|&byte| byte == b'/').next().unwrap_or_default());
+        let is_reserved = || {
+            topic != ReportCarrier::TOPIC.as_bytes()
+                && RESERVED.contains(&topic.split(|&byte| byte == b'/').next().unwrap_or_default())
+        };
         if topic.first() == Some(&b'$') && is_reserved() {
             // The state that a Mosquitto bridge tells of itself is taken and goes nowhere: it would take a refusal
             // for a failure.
@@ -178,4 +195,4 @@ fn is_bridge_state(topic: &TopicName) -> bool {
 }
 
 /// First levels of topics that are not the clients'.
-const RESERVED: [&[u8]; 2] = [b"$SYS", b"$share"];
+const RESERVED: [&[u8]; 3] = [b"$SYS", b"$share", ReportCarrier::TOPIC.as_bytes()];

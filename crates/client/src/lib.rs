@@ -2,13 +2,13 @@
 //!
 //! One task owns the Network Connection. [`Client`] is the handle that puts requests into the task's queue,
 //! [`Events`] is where received messages come out, [`LoadReporter`] counts what the application does with them
-//! and rides on the pings (thesis §4.1.1).
+//! and rides on the pings (thesis §4.1.1), or on what else the broker says that it takes reports from.
 //!
 //! ```text
 //!   Client ──commands (bounded)──►┌──────┐◄──bytes──► broker
 //!   Client ──acknowledgements────►│ task │
 //!   Events ◄──messages (bounded)──└──┬───┘
-//!      │                             │ messages +1; at each interval: report, reset
+//!      │                             │ messages +1; at each interval, or sooner: report, reset
 //!      └──► application ──► LoadReporter: messages −1, processing time
 //! ```
 //!
@@ -64,7 +64,7 @@ pub use ticket::PublishTicket;
 
 pub use tenbin_balancer::LoadReport;
 pub use tenbin_codec::{
-    MessageProperties, ProtocolVersion, QoS, ReasonCode, RetainHandling, Subscription, SubscriptionOptions, Text,
-    TopicFilter, TopicName, UserProperty, Will,
+    MessageProperties, ProtocolVersion, QoS, ReasonCode, ReportCarrier, RetainHandling, Subscription,
+    SubscriptionOptions, Text, TopicFilter, TopicName, UserProperty, Will,
 };
 pub use tenbin_session::Violation;

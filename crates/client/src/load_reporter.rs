@@ -1,15 +1,23 @@
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tenbin_balancer::LoadReport;
+use tokio::sync::Notify;
 
-/// Counts what a worker has to do and how long it takes, for the extended pings of its [`Client`](crate::Client).
+/// Counts what a worker has to do and how long it takes, for the load reports of its [`Client`](crate::Client).
 ///
 /// The client adds each received message to the queue; the application marks when it takes one out
-/// ([`start`](Self::start) or [`started`](Self::started)) and when it is done with it. Each ping carries the
-/// queue's length and the mean processing time since the ping before, and begins the mean anew.
+/// ([`start`](Self::start) or [`started`](Self::started)) and when it is done with it. Each report carries the
+/// queue's length and the mean processing time since the report before, and begins the mean anew.
+///
+/// Reports go out once an interval, and before their time where much has changed since the one before, at least
+/// [`EAGER_GAP`](Self::EAGER_GAP) apart; [`eager`](Self::eager) turns that off:
+///
+/// * the first message on a connection is done,
+/// * the mean is 1.5 times the one that was reported last, or that part of it,
+/// * the queue has reached twice what was reported, and four more.
 ///
 /// Clones share the counters, which any thread may use: they are atomics, nobody waits. One reporter belongs to
 /// one client; two would share and reset one mean.
@@ -26,6 +34,7 @@ use tenbin_balancer::LoadReport;
 #[derive(Clone)]
 pub struct LoadReporter {
     interval: Duration,
+    eager: bool,
     counters: Arc<Counters>,
 }
 
@@ -33,9 +42,21 @@ impl LoadReporter {
     /// Shortest interval; what is shorter counts as that.
     pub const INTERVAL_MIN: Duration = Duration::from_millis(1);
 
-    /// A reporter that wants a ping every `interval`, at least every Keep Alive; the thesis has one second.
+    /// Shortest time between two reports of which the second comes before its time.
+    pub const EAGER_GAP: Duration = Duration::from_millis(100);
+
+    /// A reporter that reports every `interval`, at least every Keep Alive where pings carry the reports; the thesis
+    /// has one second.
     pub fn new(interval: Duration) -> Self {
-        Self { interval: interval.max(Self::INTERVAL_MIN), counters: Arc::default() }
+        Self { interval: interval.max(Self::INTERVAL_MIN), eager: true, counters: Arc::default() }
+    }
+
+    /// Whether reports also go out before their time where much has changed; default true. The thesis has
+    /// the interval alone.
+    #[must_use]
+    pub fn eager(mut self, eager: bool) -> Self {
+        self.eager = eager;
+        self
     }
 
     /// The interval it was made with.
@@ -62,6 +83,18 @@ impl LoadReporter {
         let _ = self.counters.processed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
             Some(Processed::from_word(word).plus(nanos).to_word())
         });
+        self.look_for_news();
+    }
+
+    /// Asks for no further messages, until [`resume`](Self::resume): told at once, and in every report. A broker that
+    /// knows of it gives what it has not sent yet to others; what has been sent is to be finished.
+    pub fn drain(&self) {
+        self.set_draining(true);
+    }
+
+    /// Asks for messages again after [`drain`](Self::drain); told at once.
+    pub fn resume(&self) {
+        self.set_draining(false);
     }
 
     /// Takes a message out of the queue and measures `f`, also when it panics.
@@ -70,34 +103,83 @@ impl LoadReporter {
         f()
     }
 
-    /// What a ping would say now; resets nothing.
+    /// What a report would say now; resets nothing.
     pub fn snapshot(&self) -> LoadReport {
         self.report(self.counters.processed.load(Ordering::Relaxed))
     }
 
-    /// What a ping says, which begins the mean anew; the queue stays. The client does this at each ping.
+    /// What a report says, which begins the mean anew; the queue stays. The client does this for each report.
     pub fn take(&self) -> LoadReport {
-        self.report(self.counters.processed.swap(0, Ordering::Relaxed))
+        // First: what becomes news from here on is for the next report.
+        self.counters.has_news.store(false, Ordering::Relaxed);
+        let processed = self.counters.processed.swap(0, Ordering::Relaxed);
+        let report = self.report(processed);
+        self.counters.reported_queue.store(report.messages_in_queue, Ordering::Relaxed);
+        let processed = Processed::from_word(processed);
+        if processed.messages > 0 {
+            self.counters.reported_mean.store(processed.mean_ns(), Ordering::Relaxed);
+        }
+        report
     }
 
     /// A message was received. Comes before the message is within the application's reach, which could otherwise
     /// take it out of the queue before it is in.
     pub(crate) fn arrived(&self) {
         self.counters.queue.fetch_add(1, Ordering::Relaxed);
+        self.look_for_news();
+    }
+
+    /// A connection begins: the broker knows nothing.
+    pub(crate) fn connected(&self) {
+        self.counters.reported_queue.store(0, Ordering::Relaxed);
+        self.counters.reported_mean.store(NONE_REPORTED, Ordering::Relaxed);
+        self.counters.has_news.store(self.counters.draining.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Whether a report is due before its time.
+    pub(crate) fn has_news(&self) -> bool {
+        self.counters.has_news.load(Ordering::Relaxed)
+    }
+
+    /// Waits for something that makes a report due before its time. Cancel safe.
+    pub(crate) async fn news(&self) {
+        self.counters.news.notified().await;
+    }
+
+    fn set_draining(&self, draining: bool) {
+        if self.counters.draining.swap(draining, Ordering::Relaxed) != draining {
+            self.tell_news();
+        }
+    }
+
+    fn look_for_news(&self) {
+        if self.eager && !self.has_news() && self.counters.have_moved() {
+            self.tell_news();
+        }
+    }
+
+    fn tell_news(&self) {
+        if !self.counters.has_news.swap(true, Ordering::Relaxed) {
+            self.counters.news.notify_one();
+        }
     }
 
     fn report(&self, processed: u64) -> LoadReport {
         LoadReport {
             messages_in_queue: self.counters.queue.load(Ordering::Relaxed),
-            processing_time: Processed::from_word(processed).mean(),
-            draining: false,
+            processing_time: Duration::from_nanos(Processed::from_word(processed).mean_ns()),
+            draining: self.counters.draining.load(Ordering::Relaxed),
         }
     }
 }
 
 impl fmt::Debug for LoadReporter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LoadReporter").field("interval", &self.interval).field("now", &self.snapshot()).finish()
+        f.debug_struct("LoadReporter")
+            .field("interval", &self.interval)
+            .field("eager", &self.eager)
+            .field("now", &self.snapshot())
+            .finish()
     }
 }
 
@@ -121,13 +203,51 @@ impl Drop for Processing {
 }
 
 /// Relaxed throughout: each word is whole by itself and orders nothing else.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Counters {
     /// Messages received and not taken out. The client's task adds, the application subtracts, never below 0.
     queue: AtomicU64,
     /// A [`Processed`], in one word so that count and total always belong together. The application adds, the
     /// client's task swaps it for 0.
     processed: AtomicU64,
+    /// Queue of the last report on this connection. Written by the client's task.
+    reported_queue: AtomicU64,
+    /// Mean in ns of the last report that had one on this connection, or [`NONE_REPORTED`]. Written by the client's task.
+    reported_mean: AtomicU64,
+    /// Written by the application.
+    draining: AtomicBool,
+    /// A report is due before its time. Set by whoever finds out, cleared by the client's task when it reports.
+    has_news: AtomicBool,
+    /// Wakes the client's task when `has_news` is set.
+    news: Notify,
+}
+
+impl Counters {
+    /// Whether queue or mean are far from what was reported.
+    fn have_moved(&self) -> bool {
+        let processed = Processed::from_word(self.processed.load(Ordering::Relaxed));
+        let reported = self.reported_mean.load(Ordering::Relaxed);
+        let mean = processed.mean_ns();
+        // Both are at most an hour.
+        let is_far = || mean != reported && (2 * mean >= 3 * reported || 3 * mean <= 2 * reported);
+        let mean_has_moved = reported == NONE_REPORTED || is_far();
+        let reported_queue = self.reported_queue.load(Ordering::Relaxed);
+        processed.messages > 0 && mean_has_moved || self.queue.load(Ordering::Relaxed) >= 2 * reported_queue + 4
+    }
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            queue: AtomicU64::new(0),
+            processed: AtomicU64::new(0),
+            reported_queue: AtomicU64::new(0),
+            reported_mean: AtomicU64::new(NONE_REPORTED),
+            draining: AtomicBool::new(false),
+            has_news: AtomicBool::new(false),
+            news: Notify::new(),
+        }
+    }
 }
 
 /// What was processed since the last report.
@@ -164,14 +284,16 @@ impl Processed {
         Self { messages: self.messages + 1, total_ns: self.total_ns + nanos }
     }
 
-    fn mean(self) -> Duration {
-        Duration::from_nanos(self.total_ns.checked_div(self.messages).unwrap_or(0))
+    fn mean_ns(self) -> u64 {
+        self.total_ns.checked_div(self.messages).unwrap_or(0)
     }
 }
 
 const TOTAL_BITS: u32 = 42;
 const TOTAL_MAX: u64 = (1 << TOTAL_BITS) - 1;
 const MESSAGES_MAX: u64 = u64::MAX >> TOTAL_BITS;
+/// No mean has been reported: longer than any.
+const NONE_REPORTED: u64 = u64::MAX;
 
 #[cfg(test)]
 mod tests {
@@ -225,7 +347,7 @@ mod tests {
 
         let mut processed = Processed { messages: MESSAGES_MAX - 1, total_ns: (MESSAGES_MAX - 1) * 100 };
         (0..10).for_each(|_| processed = processed.plus(100));
-        assert_eq!(processed.mean(), Duration::from_nanos(100));
+        assert_eq!(processed.mean_ns(), 100);
         assert!(processed.messages < MESSAGES_MAX);
         assert_eq!(Processed::from_word(processed.to_word()).total_ns, processed.total_ns);
     }
@@ -248,6 +370,60 @@ mod tests {
         let means = reports.into_iter().map(|report| report.processing_time.as_nanos());
         assert!(means.into_iter().all(|mean| mean == 0 || mean == 500), "count and total belong together");
         assert_eq!(reporter.snapshot().messages_in_queue, 0);
+    }
+
+    #[test]
+    fn a_first_mean_and_one_and_a_half_times_the_reported_one_are_news() {
+        let reporter = reporter();
+        let finish = |micros| reporter.finish_after(Duration::from_micros(micros));
+        let report_after = |micros: &[u64]| {
+            micros.iter().for_each(|&micros| finish(micros));
+            let had_news = reporter.has_news();
+            reporter.take();
+            (had_news, reporter.has_news())
+        };
+        assert_eq!(report_after(&[]), (false, false));
+        assert_eq!(report_after(&[1000]), (true, false), "the first");
+        assert_eq!(report_after(&[1499, 1000, 700]), (false, false));
+        assert_eq!(report_after(&[1600]), (true, false), "of 1066");
+        assert_eq!(report_after(&[1100, 1500]), (false, false));
+        assert_eq!(report_after(&[866]), (true, false), "two thirds of 1300");
+        assert_eq!(report_after(&[]), (false, false), "nothing done is no mean");
+        assert_eq!(report_after(&[866, 900]), (false, false), "against the last one that was reported");
+        reporter.connected();
+        assert_eq!(report_after(&[883]), (true, false), "the first on this connection");
+    }
+
+    #[test]
+    fn a_queue_of_twice_the_reported_one_and_four_is_news() {
+        let reporter = reporter();
+        for (reported, news_at) in [(0, 4), (4, 12), (12, 28)] {
+            for length in reported + 1..=news_at {
+                assert!(!reporter.has_news());
+                reporter.arrived();
+                assert_eq!(reporter.has_news(), length == news_at);
+            }
+            assert_eq!(reporter.take().messages_in_queue, news_at);
+        }
+    }
+
+    #[test]
+    fn without_eagerness_only_draining_is_news() {
+        let reporter = reporter().eager(false);
+        (0..100).for_each(|_| reporter.arrived());
+        reporter.finish_after(Duration::from_secs(1));
+        assert!(!reporter.has_news());
+        for _ in 0..2 {
+            reporter.drain();
+            assert!(reporter.has_news() && reporter.take().draining && !reporter.has_news());
+            reporter.drain();
+            assert!(!reporter.has_news(), "it was told");
+            reporter.connected();
+            assert!(reporter.has_news() && reporter.snapshot().draining, "the next connection is told too");
+            reporter.take();
+            reporter.resume();
+            assert!(reporter.has_news() && !reporter.take().draining);
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenbin_codec::{Connect, ProtocolVersion, Text, Will};
+use tenbin_codec::{Connect, ProtocolVersion, ReportCarrier, ReportCarriers, Text, Will};
 
 use crate::{LoadReporter, Reconnect};
 
@@ -20,6 +20,7 @@ pub struct ClientOptions {
     pub(crate) credentials: Option<(String, Vec<u8>)>,
     pub(crate) will: Option<Will>,
     pub(crate) load_reporter: Option<LoadReporter>,
+    pub(crate) report_carrier: Option<ReportCarrier>,
     pub(crate) acknowledge: AcknowledgeMode,
     pub(crate) reconnect: Reconnect,
     pub(crate) queue: usize,
@@ -52,6 +53,7 @@ impl ClientOptions {
             credentials: None,
             will: None,
             load_reporter: None,
+            report_carrier: None,
             acknowledge: AcknowledgeMode::default(),
             reconnect: Reconnect::default(),
             queue: 1024,
@@ -113,12 +115,24 @@ impl ClientOptions {
         self
     }
 
-    /// Sends the reporter's counts with extended PINGREQs, every [`LoadReporter::interval`] or Keep Alive,
-    /// whichever is shorter, from one interval after CONNACK on; default none. At 3.1.1, which has no extended
-    /// PINGREQ, messages are counted and pings stay plain.
+    /// Sends the reporter's counts, every [`LoadReporter::interval`] from one interval after CONNACK on, and before
+    /// that where much has changed ([`LoadReporter::eager`]); default none. What carries them is up to what the
+    /// broker says in CONNACK that it takes: extended PINGREQs (then Keep Alive, if shorter, is the interval), else
+    /// messages to [`ReportCarrier::TOPIC`], else acknowledgements. A broker that says nothing gets none: most would
+    /// close the connection on an extended PINGREQ.
     #[must_use]
     pub fn load_reporter(mut self, reporter: LoadReporter) -> Self {
         self.load_reporter = Some(reporter);
+        self
+    }
+
+    /// What carries the reports, whatever the broker says; default: up to the broker. 3.1.1, which tells nothing in
+    /// CONNACK, has [`ReportCarrier::Publish`] alone: with another one messages are counted and nothing is sent.
+    /// [`ReportCarrier::Ack`] reports when a message is acknowledged after the report's time has come, so not while
+    /// there are none, and best with [`AcknowledgeMode::Manual`].
+    #[must_use]
+    pub fn report_carrier(mut self, carrier: ReportCarrier) -> Self {
+        self.report_carrier = Some(carrier);
         self
     }
 
@@ -183,6 +197,13 @@ impl ClientOptions {
         Ok(connect)
     }
 
+    /// What carries the load reports to a broker that has told what it takes.
+    pub(crate) fn report_carrier_for(&self, told: ReportCarriers) -> Option<ReportCarrier> {
+        let best = [ReportCarrier::PingReq, ReportCarrier::Publish, ReportCarrier::Ack];
+        let chosen = self.report_carrier.or_else(|| best.into_iter().find(|&carrier| told.contains(carrier)));
+        chosen.filter(|&carrier| self.version.is_v5() || carrier == ReportCarrier::Publish)
+    }
+
     /// Clean Start of every connection but the first.
     pub(crate) fn clean_start_again(&self) -> bool {
         let session_outlives = self.version.is_v5() && self.session_expiry >= Duration::from_secs(1);
@@ -204,6 +225,7 @@ impl fmt::Debug for ClientOptions {
             .field("user", &self.credentials.as_ref().map(|(user, _)| user))
             .field("will", &self.will)
             .field("load_reporter", &self.load_reporter)
+            .field("report_carrier", &self.report_carrier)
             .field("acknowledge", &self.acknowledge)
             .field("reconnect", &self.reconnect)
             .field("queue", &self.queue)
@@ -257,6 +279,26 @@ mod tests {
             ClientOptions::new("b", "").version(ProtocolVersion::V311).clean_start(false),
         ] {
             assert!(options.connect_packet().is_err(), "{options:?}");
+        }
+    }
+
+    #[test]
+    fn the_broker_says_what_carries_reports_unless_the_application_insists() {
+        use ReportCarrier::{Ack, PingReq, Publish};
+        for (told, chosen) in [
+            (&[][..], None),
+            (&[Ack], Some(Ack)),
+            (&[Ack, Publish], Some(Publish)),
+            (&[Ack, Publish, PingReq], Some(PingReq)),
+        ] {
+            let told = told.iter().copied().collect();
+            assert_eq!(options().report_carrier_for(told), chosen);
+            for insisted in ReportCarrier::ALL {
+                let options = options().report_carrier(insisted);
+                assert_eq!(options.report_carrier_for(told), Some(insisted));
+                let v311 = options.version(ProtocolVersion::V311).report_carrier_for(told);
+                assert_eq!(v311, Some(Publish).filter(|_| insisted == Publish));
+            }
         }
     }
 

@@ -29,6 +29,8 @@ pub struct Decoder {
     version: Option<ProtocolVersion>,
     maximum_packet_size: u32,
     user_properties_maximum: u32,
+    /// Whether a PINGREQ may have a body.
+    extended_pingreq: bool,
     /// CONNECT named an Authentication Method, without which a Client sends no AUTH `[MQTT-4.12.0-7]`.
     authenticates: bool,
 }
@@ -59,6 +61,7 @@ impl Decoder {
             version: None,
             maximum_packet_size,
             user_properties_maximum: u32::MAX,
+            extended_pingreq: true,
             authenticates: false,
         }
     }
@@ -70,6 +73,7 @@ impl Decoder {
             version: Some(version),
             maximum_packet_size,
             user_properties_maximum: u32::MAX,
+            extended_pingreq: true,
             authenticates: true,
         }
     }
@@ -88,6 +92,12 @@ impl Decoder {
     /// twelve times its size in memory.
     pub fn set_user_properties_maximum(&mut self, count: u32) {
         self.user_properties_maximum = count;
+    }
+
+    /// Whether extended PINGREQs are taken, as at first; where not, any body of a PINGREQ is malformed, as the standard
+    /// has it.
+    pub fn set_extended_pingreq(&mut self, taken: bool) {
+        self.extended_pingreq = taken;
     }
 
     /// Takes the next packet off the front of `input`. Its strings and payload are slices of the input's
@@ -110,6 +120,9 @@ impl Decoder {
             Err(error) => return Err(error),
         };
         self.check_direction(header.packet_type)?;
+        if header.packet_type == PacketType::PingReq && header.remaining > 0 && !self.extended_pingreq {
+            return Err(DecodeError::PingBody);
+        }
         let size = header.len + header.remaining;
         if input.len() < size {
             return Ok(Decoded::NeedMore(size - input.len()));

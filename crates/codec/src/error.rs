@@ -89,7 +89,7 @@ pub enum DecodeError {
     ReasonCode(u8),
     /// A Reason Code that DISCONNECT does not have.
     DisconnectReason(u8),
-    /// A PINGREQ with a body at 3.1.1, or whose body is not an extended PINGREQ's.
+    /// A PINGREQ with a body at 3.1.1 or where none is taken, or whose body is not an extended PINGREQ's.
     PingBody,
 }
 

@@ -21,6 +21,7 @@
 mod decoder;
 mod error;
 mod frame;
+mod load_report;
 pub mod packet;
 mod packet_id;
 mod property;
@@ -36,6 +37,7 @@ mod write_buffer;
 pub use decoder::{Decoded, Decoder};
 pub use error::DecodeError;
 pub use frame::{PACKET_SIZE_MAX, PacketType};
+pub use load_report::{ReportCarrier, ReportCarriers, UnknownCarrier};
 pub use packet::{
     Ack, AckProperties, Auth, AuthProperties, ConnAck, ConnAckProperties, Connect, ConnectProperties, Disconnect,
     DisconnectProperties, MessageProperties, Packet, PingBody, PingReq, Publish, PublishHeader, PublishTemplate,

@@ -15,7 +15,8 @@ use std::path::PathBuf;
 use bytes::BytesMut;
 use serde_json::{Map, Value, json};
 use tenbin_codec::{
-    Connect, Decoded, MessageProperties, Packet, PingReq, ProtocolVersion, Publish, UserProperty, Will,
+    Connect, DecodeError, Decoded, MessageProperties, Packet, PingReq, ProtocolVersion, Publish, ReasonCode,
+    UserProperty, Will,
 };
 
 use receiver::{Sender, encode, receiver_of};
@@ -26,6 +27,17 @@ fn extended_pingreq() {
         Packet::PingReq(ping) => describe_ping(ping),
         other => panic!("{other:?}"),
     });
+}
+
+#[test]
+fn any_body_of_a_pingreq_is_malformed_where_the_standard_alone_holds() {
+    let mut decoder = receiver_of(Sender::Client, ProtocolVersion::V5);
+    decoder.set_extended_pingreq(false);
+    assert!(matches!(decoder.decode(&mut BytesMut::from(&b"\xC0\x00"[..])), Ok(Decoded::Packet(Packet::PingReq(_)))));
+    for bytes in [&b"\xC0\x01\x00"[..], b"\xC0\x03\x00{}", b"\xC0\x7F"] {
+        let error = decoder.clone().decode(&mut BytesMut::from(bytes)).unwrap_err();
+        assert_eq!((error, error.reason()), (DecodeError::PingBody, ReasonCode::MalformedPacket), "{bytes:02X?}");
+    }
 }
 
 #[test]

@@ -52,6 +52,10 @@ pub struct ScenarioArgs {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive_duration)]
     pub(crate) ping_interval: Duration,
 
+    /// Workers also report before the interval ends where much has changed; the published experiment has no such reports
+    #[arg(long)]
+    pub(crate) eager_pings: bool,
+
     /// Runs for each policy; the median counts
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: u32,

@@ -25,6 +25,18 @@ pub struct Delivery {
     /// The share group that chose this receiver, by a number of the application's: until it is sent the message
     /// may be given to another member; `None` = meant for this receiver alone.
     pub share: Option<NonZeroU64>,
+    /// By what the group chose, for when it chooses again: a hash of the application's; `None` = by nothing of the
+    /// message's.
+    pub share_key: Option<NonZeroU64>,
+}
+
+/// A delivery that a share group chose its receiver for, once it is sent: what the group wants to know when it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedDelivery {
+    /// Bytes of its [`PublishTemplate`].
+    pub template_bytes: usize,
+    /// When its PUBLISH was last written.
+    pub sent_at: Instant,
 }
 
 impl Delivery {
@@ -39,6 +51,7 @@ impl Delivery {
             subscription_identifiers: None,
             expires_at: None,
             share: None,
+            share_key: None,
         }
     }
 
@@ -65,6 +78,11 @@ impl Delivery {
         Self { template: self.template.detach_head(), ..self.clone() }
     }
 
+    /// What is left of it for its share group when it is sent at `sent_at`.
+    pub(crate) fn shared(&self, sent_at: Instant) -> Option<SharedDelivery> {
+        self.share.map(|_| SharedDelivery { template_bytes: self.template.len(), sent_at })
+    }
+
     pub(crate) fn identifiers(&self) -> &[u32] {
         self.subscription_identifiers.as_deref().unwrap_or(&[])
     }
@@ -88,6 +106,6 @@ mod tests {
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn a_delivery_stays_within_two_cache_lines() {
-        assert_eq!(size_of::<Delivery>(), 120);
+        assert_eq!(size_of::<Delivery>(), 128);
     }
 }

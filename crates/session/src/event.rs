@@ -1,6 +1,6 @@
 use tenbin_codec::{Auth, Disconnect, PacketId, PingReq, ReasonCode, SubAck, Subscribe, UnsubAck, Unsubscribe};
 
-use crate::{PendingAck, Publication};
+use crate::{PendingAck, Publication, SharedDelivery};
 
 /// What a packet asks of the application.
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub enum Event {
         packet_id: PacketId,
         /// Success, or why it was refused.
         reason: ReasonCode,
+        /// Where a share group chose the peer for it.
+        shared: Option<SharedDelivery>,
     },
     /// Server: a SUBSCRIBE to be answered by SUBACK `[MQTT-3.8.4-1]`.
     Subscribe(Subscribe),

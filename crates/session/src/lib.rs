@@ -25,7 +25,7 @@ mod timers;
 mod violation;
 
 pub use connection::{Connection, Role, Sent};
-pub use delivery::Delivery;
+pub use delivery::{Delivery, SharedDelivery};
 pub use event::Event;
 pub use limits::{Limits, SessionExpiry};
 pub use publication::{PendingAck, Publication};

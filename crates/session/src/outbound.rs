@@ -1,9 +1,10 @@
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::time::Instant;
 
 use tenbin_codec::{PacketId, QoS};
 
-use crate::Delivery;
+use crate::{Delivery, SharedDelivery};
 
 /// Everything that we sent and that holds a Packet Identifier, in the order of sending.
 ///
@@ -30,10 +31,11 @@ pub(crate) struct Outbound {
 /// What a Packet Identifier waits for.
 #[derive(Debug)]
 pub(crate) enum Stage {
-    /// PUBACK (QoS 1) or PUBREC (QoS 2).
-    Published(Delivery),
-    /// PUBCOMP: the message is forgotten here, since the peer has it `[MQTT-4.3.3-6]` or is not to have it again.
-    Released,
+    /// PUBACK (QoS 1) or PUBREC (QoS 2); and when the message was last written.
+    Published(Delivery, Instant),
+    /// PUBCOMP: the message is forgotten here, since the peer has it `[MQTT-4.3.3-6]` or is not to have it again; but
+    /// for its share group.
+    Released(Option<SharedDelivery>),
     /// SUBACK or UNSUBACK; ends with the connection.
     Request,
 }
@@ -65,6 +67,19 @@ impl Outbound {
         }
     }
 
+    /// The message of `id` was written again.
+    pub(crate) fn sent_again(&mut self, id: PacketId, now: Instant) {
+        let position = self.position(id);
+        if let Some(Some(Stage::Published(_, sent_at))) = self.slots.get_mut(position) {
+            *sent_at = now;
+        }
+    }
+
+    /// Messages under way whose receiver a share group chose.
+    pub(crate) fn shared(&self) -> impl Iterator<Item = SharedDelivery> {
+        self.slots.iter().flatten().filter_map(Stage::shared)
+    }
+
     /// `id` is done and can be given again.
     pub(crate) fn close(&mut self, id: PacketId) -> Option<Stage> {
         let position = self.position(id);
@@ -93,10 +108,10 @@ impl Outbound {
         let mut withdrawn = Vec::new();
         for sequence in self.first..self.next_sequence() {
             let id = packet_id(sequence);
-            let Some(Stage::Published(delivery)) = self.stage(id) else { continue };
+            let Some(Stage::Published(delivery, _)) = self.stage(id) else { continue };
             if delivery.qos == QoS::AtLeastOnce
                 && wanted(delivery)
-                && let Some(Stage::Published(delivery)) = self.close(id)
+                && let Some(Stage::Published(delivery, _)) = self.close(id)
             {
                 withdrawn.push(delivery);
             }
@@ -116,13 +131,14 @@ impl Outbound {
     ) -> usize {
         let mut given_up = 0;
         for id in sequences.map(packet_id) {
-            let Some(Stage::Published(delivery)) = self.stage(id) else { continue };
+            let Some(stage @ Stage::Published(delivery, _)) = self.stage(id) else { continue };
             if !unwanted(delivery) {
                 continue;
             }
             given_up += 1;
             if delivery.qos == QoS::ExactlyOnce {
-                self.advance(id, Stage::Released);
+                let shared = stage.shared();
+                self.advance(id, Stage::Released(shared));
                 released(id);
             } else {
                 self.close(id);
@@ -134,7 +150,7 @@ impl Outbound {
     /// Copies what waits for an acknowledgement out of the buffers that it was read into.
     pub(crate) fn detach(&mut self) {
         for stage in self.slots.iter_mut().flatten() {
-            if let Stage::Published(delivery) = stage {
+            if let Stage::Published(delivery, _) = stage {
                 *delivery = delivery.detach();
             }
         }
@@ -179,10 +195,18 @@ impl Stage {
         !matches!(self, Self::Request)
     }
 
+    pub(crate) fn shared(&self) -> Option<SharedDelivery> {
+        match self {
+            Self::Published(delivery, sent_at) => delivery.shared(*sent_at),
+            Self::Released(shared) => *shared,
+            Self::Request => None,
+        }
+    }
+
     fn bytes(&self) -> usize {
         match self {
-            Self::Published(delivery) => delivery.queued_bytes(),
-            Self::Released | Self::Request => 0,
+            Self::Published(delivery, _) => delivery.queued_bytes(),
+            Self::Released(_) | Self::Request => 0,
         }
     }
 }
@@ -204,7 +228,7 @@ mod tests {
         let mut outbound = Outbound::default();
         let mut open = std::collections::HashSet::new();
         for round in 0..200_000u32 {
-            let id = outbound.open_next(Stage::Released).unwrap();
+            let id = outbound.open_next(Stage::Released(None)).unwrap();
             assert!(open.insert(id), "{id} is taken");
             // leave every third one open for a while
             if round % 3 != 0 {

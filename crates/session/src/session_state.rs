@@ -2,8 +2,8 @@ use std::collections::HashSet;
 
 use tenbin_codec::PacketId;
 
-use crate::Delivery;
 use crate::outbound::Outbound;
+use crate::{Delivery, SharedDelivery};
 
 /// Session State (MQTT 5.0 §4.1) of one side, as far as it is about messages under way: what outlives a
 /// Network Connection. Subscriptions and waiting messages are kept by whoever routes.
@@ -31,6 +31,11 @@ impl Session {
     /// Bytes of memory that sent messages stand for which may have to be sent again.
     pub fn in_flight_bytes(&self) -> usize {
         self.outbound.bytes()
+    }
+
+    /// Messages that we sent, that are not wholly acknowledged, and whose receiver a share group chose.
+    pub fn shared_in_flight(&self) -> impl Iterator<Item = SharedDelivery> {
+        self.outbound.shared()
     }
 
     /// Copies the messages under way out of the buffers that they were read into, for a session that is kept long.

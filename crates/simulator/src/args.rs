@@ -3,17 +3,51 @@
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 
 use crate::chooser::Chooser;
 
 /// Arguments of `tenbin simulate`.
 #[derive(Debug, Clone, Args)]
-#[command(arg_required_else_help = true)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true, subcommand_negates_reqs = true)]
 pub struct SimulateArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+
     /// Scenarios (TOML); those of the project are in scenarios/
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+/// What else can be simulated.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum Command {
+    /// All scenarios of the project, the goals of adaptive, and random scenarios
+    Suite(SuiteArgs),
+    /// Random scenarios by their seeds, as the suite names them
+    Random(RandomArgs),
+}
+
+/// Arguments of `tenbin simulate suite`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SuiteArgs {
+    /// Number of random scenarios; another --seed gives other ones
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    pub(crate) random: u32,
+
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+/// Arguments of `tenbin simulate random`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RandomArgs {
+    /// Numbers of the scenarios
+    #[arg(value_name = "NUMBER", required = true)]
+    pub(crate) numbers: Vec<u64>,
 
     #[command(flatten)]
     pub(crate) how: How,

@@ -1,6 +1,6 @@
 //! When messages come to the broker.
 
-use std::fmt;
+use std::{fmt, num::NonZeroU32};
 
 use serde::Deserialize;
 use tenbin_balancer::Rng;
@@ -18,7 +18,7 @@ pub enum Arrivals {
     /// Many at one instant.
     Bursts {
         /// Messages of a burst.
-        messages: u32,
+        messages: NonZeroU32,
         /// From one burst to the next.
         every: Span,
     },
@@ -30,7 +30,6 @@ impl Arrivals {
             Self::Fixed(Span::ZERO) | Self::Poisson(Span::ZERO) | Self::Bursts { every: Span::ZERO, .. } => {
                 Some("the time between them has to be more than 0")
             }
-            Self::Bursts { messages: 0, .. } => Some("a burst has at least 1 message"),
             _ => None,
         }
     }
@@ -40,7 +39,7 @@ impl Arrivals {
         match self {
             Self::Fixed(every) => (0..u64::from(count)).map(|index| index * every.ns()).collect(),
             Self::Bursts { messages, every } => {
-                (0..count).map(|index| u64::from(index / messages) * every.ns()).collect()
+                (0..count).map(|index| u64::from(index / messages.get()) * every.ns()).collect()
             }
             Self::Poisson(mean) => {
                 let gap = |rng: &mut Rng| Distribution::Exponential.service_ns(mean.ns(), rng.next_u64());
@@ -69,7 +68,7 @@ mod tests {
         let mut rng = Rng::new(3);
         let ms = Span::from_ms(1.0);
         assert_eq!(Arrivals::Fixed(ms).instants(3, &mut rng), [0, 1_000_000, 2_000_000]);
-        let bursts = Arrivals::Bursts { messages: 2, every: ms };
+        let bursts = Arrivals::Bursts { messages: NonZeroU32::new(2).unwrap(), every: ms };
         assert_eq!(bursts.instants(5, &mut rng), [0, 0, 1_000_000, 1_000_000, 2_000_000]);
         let poisson = Arrivals::Poisson(ms).instants(100_001, &mut rng);
         assert!(poisson.is_sorted() && poisson[0] == 0);

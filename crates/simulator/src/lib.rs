@@ -27,13 +27,14 @@ mod runs;
 pub mod scenario;
 mod simulation;
 mod span;
+pub mod suite;
 mod table;
 mod worker;
 
 use std::io::{self, Write};
 
-use args::Format;
 pub use args::SimulateArgs;
+use args::{Command, Format, How};
 pub use arrivals::Arrivals;
 pub use chooser::Chooser;
 pub use distribution::Distribution;
@@ -56,15 +57,23 @@ pub fn run(args: &SimulateArgs) -> Result<(), SimulateError> {
 /// # Errors
 /// As [`run`].
 pub fn run_to(args: &SimulateArgs, out: &mut dyn Write) -> Result<(), SimulateError> {
-    let scenarios = args.files.iter().map(|file| Scenario::read(file)).collect::<Result<Vec<_>, _>>()?;
-    let how = &args.how;
-    let choosers = if how.policy.is_empty() { Chooser::default_list() } else { how.policy.clone() };
-    let mut cases = Vec::new();
-    for scenario in &scenarios {
-        let seeds = how.seeds.unwrap_or(scenario.seeds).get();
-        let case = |&qos| Case { scenario, qos, choosers: choosers.clone(), seed: how.seed, seeds };
-        cases.extend(scenario.qos.iter().map(case));
+    match &args.command {
+        None => {
+            let scenarios = args.files.iter().map(|file| Scenario::read(file)).collect::<Result<Vec<_>, _>>()?;
+            compare(&scenarios, &args.how, out)
+        }
+        Some(Command::Random(args)) => {
+            let scenarios: Vec<_> = args.numbers.iter().map(|&number| suite::random_scenario(number)).collect();
+            compare(&scenarios, &args.how, out)
+        }
+        Some(Command::Suite(args)) => suite::run(args, out),
     }
+}
+
+/// Runs the scenarios and prints a table for each.
+fn compare(scenarios: &[Scenario], how: &How, out: &mut dyn Write) -> Result<(), SimulateError> {
+    let choosers = if how.policy.is_empty() { Chooser::telling() } else { how.policy.clone() };
+    let cases = Case::of(scenarios, &choosers, how);
     let figures = run_all(&cases);
     match how.format {
         Format::Table => {

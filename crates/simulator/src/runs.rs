@@ -5,7 +5,7 @@ use std::{
     thread,
 };
 
-use crate::{chooser::Chooser, figures::Figures, plan::Plan, scenario::Scenario, simulation::simulate};
+use crate::{args::How, chooser::Chooser, figures::Figures, plan::Plan, scenario::Scenario, simulation::simulate};
 
 /// A scenario at one Quality of Service, and who is to be compared in it.
 #[derive(Clone, Debug)]
@@ -20,6 +20,19 @@ pub struct Case<'a> {
     pub seed: u64,
     /// Number of runs.
     pub seeds: u32,
+}
+
+impl<'a> Case<'a> {
+    /// Each scenario at each of its Qualities of Service.
+    pub(crate) fn of(scenarios: &'a [Scenario], choosers: &[Chooser], how: &How) -> Vec<Self> {
+        let mut cases = Vec::new();
+        for scenario in scenarios {
+            let seeds = how.seeds.unwrap_or(scenario.seeds).get();
+            let case = |&qos| Case { scenario, qos, choosers: choosers.to_vec(), seed: how.seed, seeds };
+            cases.extend(scenario.qos.iter().map(case));
+        }
+        cases
+    }
 }
 
 /// Runs all cases; figures of each in the order of its choosers.

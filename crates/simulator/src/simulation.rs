@@ -318,3 +318,6 @@ impl<'a> Simulation<'a> {
 
 /// Virtual time after the last arrival in which a message counts as unfinished only: an hour.
 const PATIENCE_NS: u64 = 3_600_000_000_000;
+
+#[cfg(test)]
+mod tests;

@@ -114,3 +114,79 @@ impl Reporter {
         mean_has_moved || queue >= 2 * self.reported_queue + 4
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{plan::Plan, scenario::Scenario};
+
+    const MS: u64 = 1_000_000;
+
+    fn with_worker(rest: &str, check: impl FnOnce(&mut Worker<'_>)) {
+        let text = format!("messages = 1\narrivals = {{ fixed = \"1s\" }}\n[[workers]]\nservice = \"25ms\"\n{rest}");
+        let scenario = Scenario::parse("test", &text).unwrap();
+        check(&mut Worker::new(&Plan::new(&scenario, 1).workers[0]));
+    }
+
+    fn queue(worker: &mut Worker<'_>, messages: usize) {
+        worker.queue.resize(messages, Sent { message: 0, at: Nanos(0) });
+    }
+
+    #[test]
+    fn a_ping_tells_queue_and_mean_and_begins_the_mean_anew() {
+        with_worker("", |worker| {
+            queue(worker, 3);
+            worker.finished(20 * MS);
+            worker.finished(30 * MS);
+            let report = |ms| LoadReport {
+                messages_in_queue: 3,
+                processing_time: Span::from_ns(ms * MS).duration(),
+                draining: false,
+            };
+            assert_eq!(worker.ping(Nanos(1)), Some(report(25)));
+            assert_eq!(worker.ping(Nanos(2)), Some(report(0)));
+            assert_eq!(worker.pings, 2);
+        });
+    }
+
+    #[test]
+    fn silent_workers_say_nothing_and_liars_always_the_same() {
+        with_worker("reports = \"never\"", |worker| {
+            worker.finished(MS);
+            assert_eq!((worker.ping(Nanos(1)), worker.eager_ping_at(Nanos(1))), (None, None));
+        });
+        with_worker("reports = { lie = { queue = 7, processing = \"1us\" } }", |worker| {
+            queue(worker, 100);
+            let report = worker.ping(Nanos(1)).expect("it reports");
+            assert_eq!((report.messages_in_queue, report.processing_time.as_nanos()), (7, 1000));
+        });
+    }
+
+    #[test]
+    fn eager_pings_have_three_reasons_and_a_distance() {
+        with_worker("", |worker| {
+            worker.ping(Nanos(0));
+            assert_eq!(worker.eager_ping_at(Nanos(MS)), None, "nothing is new");
+            worker.finished(25 * MS);
+            assert_eq!(worker.eager_ping_at(Nanos(30 * MS)), Some(Nanos(100 * MS)), "first finished message");
+            assert_eq!(worker.eager_ping_at(Nanos(130 * MS)), Some(Nanos(130 * MS)));
+            worker.ping(Nanos(130 * MS));
+
+            worker.finished(37 * MS);
+            assert_eq!(worker.eager_ping_at(Nanos(500 * MS)), None, "less than 1.5 times as long");
+            worker.finished(38 * MS);
+            assert_eq!(worker.eager_ping_at(Nanos(500 * MS)), Some(Nanos(500 * MS)), "1.5 times as long");
+            worker.ping(Nanos(500 * MS));
+
+            queue(worker, 3);
+            assert_eq!(worker.eager_ping_at(Nanos(900 * MS)), None);
+            queue(worker, 4);
+            assert_eq!(worker.eager_ping_at(Nanos(900 * MS)), Some(Nanos(900 * MS)), "from 0 to 4");
+            worker.ping(Nanos(900 * MS));
+            queue(worker, 11);
+            assert_eq!(worker.eager_ping_at(Nanos(1900 * MS)), None);
+            queue(worker, 12);
+            assert_eq!(worker.eager_ping_at(Nanos(1900 * MS)), Some(Nanos(1900 * MS)), "from 4 to 2 × 4 + 4");
+        });
+    }
+}

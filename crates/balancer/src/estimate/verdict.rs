@@ -17,6 +17,8 @@ pub(crate) struct Observed {
     pub(crate) in_transit: u64,
     /// Whether the client shares a group with one whose acknowledgements come early.
     pub(crate) is_suspect: bool,
+    /// Whether the client was sent something that it has to acknowledge.
+    pub(crate) is_asked: bool,
 }
 
 /// What is to be published of an estimate.

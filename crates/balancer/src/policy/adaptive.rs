@@ -76,6 +76,8 @@ pub(crate) fn weigh(hot: &Hot, view: &View, now: u64) -> Weight {
         0 => unknown(hot, flags, view),
         processing_ns => (processing_ns.max(view.floor_ns()), class_penalty(speed.class(), view)),
     };
+    // Speed that nobody can check is no merit; slowness is believed.
+    let penalty = if flags & flag::ACK_MODE == 0 { penalty.max(view.floor_ns()) } else { penalty };
     let late = now.saturating_sub(due);
     let mut finish = hot.finish().max(due.min(now)).saturating_add(late.saturating_mul(LATE_FACTOR));
     if flags & flag::ACK_MODE == 0 {
@@ -90,15 +92,13 @@ fn without_acks(hot: &Hot, flags: u8, view: &View, arrival: u64, finish: u64, se
     let is_silent = flags & (flag::REPORTS | flag::ACKS) == 0;
     // Where nobody gives evidence, all F are guesses of the same kind.
     let finish = if is_silent && !view.has_evidence { arrival } else { finish };
-    let outstanding = hot.outstanding().messages;
-    if outstanding == 0 {
-        return finish;
+    match hot.outstanding().messages {
+        0 => finish,
+        // Such a member is watched by its due acknowledgement instead.
+        _ if flags & flag::ACKS == 0 && hot.marks() & mark::ASKED != 0 => finish,
+        // What has not left for its socket cannot be finished.
+        unsent => finish.max(arrival.saturating_add(unsent.saturating_mul(service))),
     }
-    // What has not left for its socket cannot be finished. Nor is anything that has to be acknowledged, of a
-    // member that has not acknowledged anything yet, whatever speed it claims.
-    let is_unproven = flags & flag::ACKS == 0 && hot.marks() & mark::ASKED != 0;
-    let each = if is_unproven { service.max(view.mean_ns) } else { service };
-    finish.max(arrival.saturating_add(outstanding.saturating_mul(each)))
 }
 
 /// Cost and penalty of a member of unknown speed.

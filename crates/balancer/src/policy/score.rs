@@ -124,7 +124,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn book(load: &MemberLoad, at: Nanos) {
-        load.hot().book(&Dispatch { at, ..Dispatch::default() }, 0, true);
+        load.hot().book(&Dispatch { at, ..Dispatch::default() }, 0, 0);
     }
 
     /// A member with one report at `t_r` and one send at `t_s`, all in ms; m_s = 1 if the send came later.

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Deserialize;
+use tenbin_codec::ReportCarriers;
 
 /// One listener with settings of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -20,6 +21,9 @@ pub struct Listener {
     /// Whether the ACL applies.
     #[serde(default = "yes")]
     pub acl: bool,
+    /// What load reports are taken from.
+    #[serde(default = "every_carrier", deserialize_with = "super::report_carriers")]
+    pub load_reports: ReportCarriers,
     /// PUBLISHes a second taken from one client that comes through it; 0 = no bound, `None` = that of all connections.
     pub publishes_per_second: Option<u32>,
 }
@@ -40,7 +44,15 @@ pub enum AclDefault {
 impl Listener {
     /// One that lets everybody in: what `listen = […]` stands for.
     pub fn anonymous(address: SocketAddr) -> Self {
-        Self { address, name: None, anonymous: true, password_file: None, acl: true, publishes_per_second: None }
+        Self {
+            address,
+            name: None,
+            anonymous: true,
+            password_file: None,
+            acl: true,
+            load_reports: ReportCarriers::ALL,
+            publishes_per_second: None,
+        }
     }
 
     pub(crate) fn name(&self) -> Arc<str> {
@@ -50,4 +62,8 @@ impl Listener {
 
 fn yes() -> bool {
     true
+}
+
+fn every_carrier() -> ReportCarriers {
+    ReportCarriers::ALL
 }

@@ -12,16 +12,20 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tenbin_balancer::Policy;
-use tenbin_codec::{QoS, TopicName};
+use tenbin_codec::{QoS, ReportCarrier, ReportCarriers, TopicName};
 use tenbin_session::SessionExpiry;
 use tenbin_session::handshake::Capabilities;
 
 pub use access::{AclDefault, Listener};
 pub use error::ConfigError;
 
+pub use crate::router::{NamePattern, OrderingKey, ShareRule, UnknownKey};
+
 use crate::admission::AdmissionLimits;
 use crate::auth::AclRule;
 use crate::outbox::WhenFull;
+use crate::registry::SpeedLimits;
+use crate::router::ShareRules;
 use crate::token_bucket::Rate;
 use range::Ranged;
 
@@ -31,6 +35,9 @@ use range::Ranged;
 pub struct Config {
     /// Addresses to listen on that let everybody in.
     pub listen: Vec<SocketAddr>,
+    /// What load reports are taken from at the addresses of `listen`.
+    #[serde(deserialize_with = "report_carriers")]
+    pub load_reports: ReportCarriers,
     /// Listeners with settings of their own, beside `listen`.
     pub listeners: Vec<Listener>,
     /// Who may publish and subscribe to what; the first rule that matches decides.
@@ -38,9 +45,11 @@ pub struct Config {
     pub acl: Vec<AclRule>,
     /// Where no rule matches.
     pub acl_default: AclDefault,
-    /// Policy of all share groups.
+    /// Policy of the share groups that no rule of `share` is about.
     #[serde(deserialize_with = "policy")]
     pub policy: Policy,
+    /// What share groups choose by; the first rule that is about a group counts.
+    pub share: Vec<ShareRule>,
     /// Network Connections.
     pub connections: Connections,
     /// What of MQTT is served.
@@ -51,6 +60,8 @@ pub struct Config {
     pub queue: Queue,
     /// Retained messages.
     pub retained: Retained,
+    /// How fast clients worked in share groups that they left.
+    pub remembered_speeds: Speeds,
     /// What the broker tells of itself.
     pub sys: Sys,
 }
@@ -133,6 +144,15 @@ pub struct Retained {
     pub bytes_maximum: usize,
 }
 
+/// How long, and of how many, the speed of clients that left share groups is remembered.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Speeds {
+    seconds: Ranged<0, 604_800>,
+    /// Clients, one for each of their groups.
+    pub maximum: usize,
+}
+
 /// The topics below `$SYS/`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -179,7 +199,10 @@ impl Config {
 
     /// All listeners: those of `listen` first.
     pub(crate) fn all_listeners(&self) -> impl Iterator<Item = Listener> {
-        let anonymous = self.listen.iter().map(|&address| Listener::anonymous(address));
+        let anonymous = self
+            .listen
+            .iter()
+            .map(|&address| Listener { load_reports: self.load_reports, ..Listener::anonymous(address) });
         anonymous.chain(self.listeners.iter().cloned())
     }
 
@@ -198,6 +221,10 @@ impl Config {
             subscription_identifiers_available: self.capabilities.subscription_identifiers,
             shared_subscriptions_available: self.capabilities.shared_subscriptions,
         }
+    }
+
+    pub(crate) fn share_rules(&self) -> ShareRules {
+        ShareRules::new(self.policy, self.share.clone())
     }
 
     pub(crate) fn packet_bytes_maximum(&self) -> u32 {
@@ -248,6 +275,11 @@ impl Config {
         self.sessions.will_bytes_maximum.get() as usize
     }
 
+    pub(crate) fn remembered_speeds(&self) -> SpeedLimits {
+        let Speeds { seconds, maximum } = self.remembered_speeds;
+        SpeedLimits { time: Duration::from_secs(seconds.get()), maximum }
+    }
+
     /// `None`: nothing is published below `$SYS/`.
     pub(crate) fn sys_interval(&self) -> Option<Duration> {
         let seconds = self.sys.interval_seconds.get();
@@ -279,15 +311,18 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 1883))],
+            load_reports: ReportCarriers::ALL,
             listeners: Vec::new(),
             acl: Vec::new(),
             acl_default: AclDefault::default(),
             policy: Policy::default(),
+            share: Vec::new(),
             connections: Connections::default(),
             capabilities: Served::default(),
             sessions: Sessions::default(),
             queue: Queue::default(),
             retained: Retained::default(),
+            remembered_speeds: Speeds::default(),
             sys: Sys::default(),
         }
     }
@@ -360,6 +395,12 @@ impl Default for Retained {
     }
 }
 
+impl Default for Speeds {
+    fn default() -> Self {
+        Self { seconds: Ranged(3600), maximum: 100_000 }
+    }
+}
+
 impl Default for Sys {
     fn default() -> Self {
         Self { interval_seconds: Ranged(10) }
@@ -369,6 +410,13 @@ impl Default for Sys {
 fn policy<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Policy, D::Error> {
     let name = String::deserialize(deserializer)?;
     name.parse().map_err(serde::de::Error::custom)
+}
+
+fn report_carriers<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<ReportCarriers, D::Error> {
+    let words = Vec::<String>::deserialize(deserializer)?;
+    let unknown =
+        |word: &str| serde::de::Error::custom(format!("{word:?} is no carrier: pingreq, ack and publish are"));
+    words.iter().map(|word| word.parse::<ReportCarrier>().map_err(|_| unknown(word))).collect()
 }
 
 fn topic_levels<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
@@ -409,7 +457,7 @@ mod tests {
         };
         let text = Config::DEFAULT_TOML.lines().filter_map(example).collect::<Vec<_>>().join("\n");
         let config = Config::parse(&text).unwrap();
-        let shown = format!("{:?} {:?}", config.listeners, config.acl);
+        let shown = format!("{:?} {:?} {:?}", config.listeners, config.acl, config.share);
         let keys = shown.split([' ', '{', ',', '(']).filter_map(|word| word.strip_suffix(':'));
         for key in keys.filter(|&key| key != "effect" && key != "action") {
             assert!(text.lines().any(|line| line.starts_with(key)), "{key} is missing in default.toml");
@@ -448,6 +496,16 @@ mod tests {
             ("[[acl]]\nallow = \"all\"\ntopic = \"a\"\n[[acl]]\nallow = \"all\"\ntopic = \"a#\"", 6, "a#"),
             ("\n[[acl]]\ntopic = \"a\"", 2, "rule 1"),
             ("acl_default = \"maybe\"", 1, "auto"),
+            ("[[share]]\n\npolicy = \"fastest\"", 3, "policy: unknown"),
+            ("[[share]]\nshadow = \"slowest\"", 2, "shadow: unknown"),
+            ("[[share]]\ngroup = \"a\"\nkey = \"topic_level:0\"", 3, "topic_level:N"),
+            ("[[share]]\nfilter = \"a#\"", 2, "filter: \"a#\""),
+            ("[[share]]\nfilter = \"$share/g/a\"", 2, "behind $share/name/"),
+            ("[[share]]\ngroup = \"a/b\"", 2, "group: \"a/b\""),
+            ("[[share]]\npolcy = \"random\"", 2, "polcy"),
+            ("\n[[share]]\nkey = \"topic\"\npolicy = \"random\"", 2, "key: only"),
+            ("load_reports = [\"ping\"]", 1, "pingreq"),
+            ("[[listeners]]\naddress = \"127.0.0.1:0\"\nload_reports = [\"acks\"]", 3, "ack and publish"),
         ] {
             let error = Config::parse(text).unwrap_err().to_string();
             assert!(error.contains(&format!("line {line}")), "{text}: {error}");

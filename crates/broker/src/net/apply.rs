@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use tenbin_balancer::{LoadReport, Rng};
+use tenbin_balancer::Rng;
 use tenbin_codec::{
-    AckProperties, Disconnect, Packet, PacketType, PingReq, ReasonCode, SubAck, Subscribe, Subscription,
+    AckProperties, Disconnect, Packet, PacketType, ReasonCode, ReportCarrier, SubAck, Subscribe, Subscription,
     SubscriptionOptions, UnsubAck, Unsubscribe,
 };
 use tenbin_session::{Event, Publication, SessionExpiry, Violation};
@@ -13,6 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::{ConnectionTask, End};
 use super::words::words;
+use crate::lifecycle;
+use crate::outbox::Booked;
 use crate::router::{Grant, Router};
 
 impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
@@ -27,10 +29,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             Event::Duplicate(ack) => self.acks.push((ack, ReasonCode::Success)),
             Event::Subscribe(subscribe) => self.subscribe(subscribe, now)?,
             Event::Unsubscribe(unsubscribe) => self.unsubscribe(unsubscribe, now)?,
-            Event::Ping(ping) => self.load_report(&ping, now),
+            Event::Ping(ping) => self.pinged(&ping, now),
             Event::Disconnect(disconnect) => return Err(self.disconnect(&disconnect)),
             Event::Auth(auth) => self.handle_auth(*auth)?,
-            Event::Delivered { .. } => self.count_dropped_resends(),
+            Event::Delivered { reason, shared, .. } => {
+                if let Some(delivery) = shared {
+                    self.acknowledged(&delivery, reason, now);
+                }
+                self.count_dropped_resends(now);
+            }
             Event::Handled => {}
             // Only a server says these; the decoder and the session let none through.
             Event::SubAck(_) => return Err(End::Violation(Violation::Unexpected(PacketType::SubAck))),
@@ -50,6 +57,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             Ok(()) if !self.lease.client.rights.may_publish(&publication.topic) => {
                 tracing::debug!(client = ?self.lease.client.id, topic = ?publication.topic, "not authorized to publish");
                 ReasonCode::NotAuthorized
+            }
+            Ok(()) if publication.topic.as_bytes() == ReportCarrier::TOPIC.as_bytes() => {
+                self.published_report(&publication, now)
             }
             Ok(()) => self.publisher.publish(&self.shared.router, &publication, now),
             Err(ReasonCode::PayloadFormatInvalid) if publication.ack.is_none() => {
@@ -101,6 +111,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             if !subscriptions.has_room(filter, sessions.subscriptions_maximum, bytes_maximum) {
                 return ReasonCode::QuotaExceeded;
             }
+            lifecycle::joins(self.shared, &self.lease.client, filter, now);
             self.shared.router.subscribe(filter, &self.lease.client.receiver(), grant, now);
             subscriptions.insert(filter, grant);
             added += u64::from(is_new);
@@ -133,6 +144,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             if !self.lease.state.subscriptions.remove(filter) {
                 return ReasonCode::NoSubscriptionExisted;
             }
+            lifecycle::leaves(self.shared, &self.lease.client, filter, now);
             self.lease.state.suspended.remove(filter);
             self.shared.router.unsubscribe(filter, self.lease.client.number);
             self.lease.state.retained_pages.cancel(filter);
@@ -149,24 +161,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         if self.connection.takes(answer) { Ok(()) } else { Err(End::AnswerTooLarge(answer.packet_type())) }
     }
 
-    /// Takes a status report over (thesis §4.1). One that does not parse changes nothing.
-    fn load_report(&mut self, ping: &PingReq, now: Instant) {
-        let Some(body) = ping.body.as_ref().filter(|body| !body.payload.is_empty()) else { return };
-        match LoadReport::from_json(&body.payload) {
-            Ok(report) => {
-                self.lease.client.load.report(&report, self.shared.clock.nanos(now));
-                self.shared.metrics.load_reports.add(1);
-            }
-            Err(error) => {
-                self.shared.metrics.load_reports_rejected.add(1);
-                tracing::debug!(client = ?self.lease.client.id, %error, "load report rejected");
-            }
-        }
-    }
-
     /// A client that came back with a smaller Maximum Packet Size misses what was under way and no longer fits.
-    pub(super) fn count_dropped_resends(&mut self) {
-        while let Some(packet_id) = self.connection.poll_dropped() {
+    pub(super) fn count_dropped_resends(&mut self, now: Instant) {
+        while let Some((packet_id, shared)) = self.connection.poll_dropped() {
+            let booked = shared.as_ref().map_or(Booked::NOTHING, Booked::of_sent);
+            booked.take_back(&self.lease.client.load, self.shared.clock.nanos(now));
             self.shared.metrics.dropped_too_large.add(1);
             tracing::info!(client = ?self.lease.client.id, %packet_id, "message is too large to be sent again");
         }

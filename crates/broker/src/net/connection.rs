@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tenbin_balancer::Rng;
 use tenbin_codec::{
-    Decoded, Decoder, Disconnect, DisconnectProperties, Packet, PacketType, QoS, ReasonCode, Text, Will,
+    Decoded, Decoder, Disconnect, DisconnectProperties, Packet, PacketType, QoS, ReasonCode, ReportCarriers, Text, Will,
 };
 use tenbin_session::{Connection, Delivery, PendingAck, Sent, SessionExpiry, Violation};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -21,10 +21,11 @@ use super::handshake::{self, Accepted};
 use super::reauthentication::Reauthentication;
 use super::throttle::{Throttle, Throttled};
 use super::transport::Transport;
+use super::unwritten::Unwritten;
 use super::words::words;
 use crate::auth::{Answer, Standing, enforcement};
 use crate::lifecycle::{self, ConnectionEnd};
-use crate::outbox::{Control, Taken};
+use crate::outbox::{Booked, Control, Taken};
 use crate::registry::Lease;
 use crate::router::{Paged, Publisher};
 use crate::shared::Shared;
@@ -79,6 +80,13 @@ pub(super) struct ConnectionTask<'a, S> {
     pub(super) transport: Transport<S>,
     pub(super) throttle: Throttle,
     pub(super) reauthentication: Reauthentication,
+    /// What the client was told that its load reports are taken from.
+    pub(super) report_carriers: ReportCarriers,
+    /// QoS 0 messages of share groups that the socket has not taken yet.
+    pub(super) unwritten: Unwritten,
+    pub(super) established_at: Instant,
+    /// When what waits for the client was last offered to others, since it drains.
+    pub(super) handed_over_at: Option<Instant>,
     decoder: Decoder,
     timer: Option<Pin<Box<Sleep>>>,
     socket_blocked: bool,
@@ -104,15 +112,28 @@ struct Ready {
 
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
     fn new(shared: &'a Shared, accepted: Accepted, transport: Transport<S>, publish_rate: Option<Rate>) -> Self {
-        let Accepted { lease, connection, decoder, will, session_expiry, reauthentication } = accepted;
+        let Accepted {
+            lease,
+            connection,
+            decoder,
+            will,
+            session_expiry,
+            reauthentication,
+            report_carriers,
+            established_at,
+        } = accepted;
         Self {
             shared,
-            publisher: Publisher::of(&lease.client.receiver()),
+            publisher: Publisher::of(&shared.router, &lease.client.receiver(), &lease.client.id),
             acks: Vec::new(),
             will,
             session_expiry,
             transport,
             reauthentication,
+            report_carriers,
+            unwritten: Unwritten::default(),
+            handed_over_at: None,
+            established_at,
             decoder,
             timer: connection.poll_timeout().map(|at| Box::pin(tokio::time::sleep_until(at.into()))),
             socket_blocked: false,
@@ -131,8 +152,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         if let Err(end) = self.take_rights_over() {
             return end;
         }
-        self.count_dropped_resends();
-        if let Err(end) = self.handle_input(Instant::now()) {
+        let now = Instant::now();
+        self.count_dropped_resends(now);
+        if let Err(end) = self.handle_input(now) {
             return end; // what came right behind CONNECT
         }
         loop {
@@ -194,7 +216,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
 
     /// Writes what waits, then gathers what else can be done.
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<Ready>> {
-        if let Poll::Ready(Err(error)) = self.transport.poll_write(context) {
+        let written = self.transport.poll_write(context);
+        self.tell_written(written.is_pending());
+        if let Poll::Ready(Err(error)) = written {
             return Poll::Ready(Err(error));
         }
         let mut ready = Ready::default();
@@ -346,12 +370,16 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
                 Ok(Decoded::NeedMore(_)) => break Ok(()),
                 Err(error) => break Err(End::Violation(error.into())),
             };
+            let report = self.report_in(&packet);
             let applied = match self.connection.handle_packet(packet, now, &mut self.transport.out) {
                 Ok(event) => self.apply(event, now, &mut received),
                 Err(violation) => Err(End::Violation(violation)),
             };
             if let Err(end) = applied {
                 break Err(end);
+            }
+            if let Some(report) = report {
+                self.take_report(report.as_bytes(), now);
             }
         };
         self.shared.metrics.messages_received.add(received);
@@ -361,18 +389,32 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
 
     fn send(&mut self, deliveries: &mut Vec<Delivery>, now: Instant) {
         let (mut sent, mut expired, mut too_large) = (0, 0, 0);
+        let (mut unacknowledged, mut given_up) = (Booked::NOTHING, Booked::NOTHING);
         let mut blocked = Vec::new();
         for delivery in deliveries.drain(..) {
+            let booked = Booked::of(&delivery);
             match self.connection.send(delivery, now, &mut self.transport.out) {
-                Sent::Written(_) => sent += 1,
-                Sent::Expired => expired += 1,
-                Sent::TooLarge => too_large += 1,
+                Sent::Written(None) => {
+                    sent += 1;
+                    unacknowledged += booked;
+                }
+                Sent::Written(Some(_)) => sent += 1, // its acknowledgement ends it
+                Sent::Expired => {
+                    expired += 1;
+                    given_up += booked;
+                }
+                Sent::TooLarge => {
+                    too_large += 1;
+                    given_up += booked;
+                }
                 Sent::Blocked(delivery) => blocked.push(delivery),
             }
         }
         if !blocked.is_empty() {
             self.lease.client.outbox.put_back(blocked.into_iter());
         }
+        self.unwritten.push(unacknowledged, self.transport.end_of_output());
+        given_up.take_back(&self.lease.client.load, self.shared.clock.nanos(now));
         let metrics = &self.shared.metrics;
         metrics.messages_sent.add(sent);
         metrics.dropped_expired.add(expired);
@@ -476,6 +518,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             (Some(reason), None) => self.connection.disconnect(reason, &mut self.transport.out),
             (None, _) => {}
         }
+        let unwritten = self.unwritten.take_all();
+        unwritten.take_back(&self.lease.client.load, self.shared.clock.nanos(Instant::now()));
         let ended = ConnectionEnd {
             session: self.connection.into_session(),
             will: self.will.filter(|_| !normal),

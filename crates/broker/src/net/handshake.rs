@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use tenbin_balancer::Rng;
 use tenbin_codec::{
-    ConnAck, Connect, DecodeError, Decoded, Decoder, Packet, ProtocolVersion, ReasonCode, Text, Will, WriteBuffer,
+    ConnAck, Connect, DecodeError, Decoded, Decoder, Packet, ProtocolVersion, ReasonCode, ReportCarrier,
+    ReportCarriers, Text, Will, WriteBuffer,
 };
 use tenbin_session::handshake::negotiate;
 use tenbin_session::{Connection, Role, SessionExpiry};
@@ -30,6 +31,9 @@ pub(super) struct Accepted {
     pub(super) will: Option<Will>,
     pub(super) session_expiry: SessionExpiry,
     pub(super) reauthentication: Reauthentication,
+    pub(super) report_carriers: ReportCarriers,
+    /// What was sent before that was sent on an earlier connection.
+    pub(super) established_at: Instant,
 }
 
 /// Reads CONNECT and answers it. `None`: the connection is to be closed; what is to be said is in
@@ -158,6 +162,8 @@ async fn establish<S: AsyncRead + AsyncWrite + Unpin>(
         () = shared.stopped() => return Err(ReasonCode::ServerUnavailable.into()),
     };
     decoder.set_maximum_packet_size(shared.config.packet_bytes_maximum());
+    let report_carriers = shared.report_carriers.of(&listener);
+    decoder.set_extended_pingreq(report_carriers.contains(ReportCarrier::PingReq));
     let principal = Principal { client_id, identity: authenticated.identity, listener };
     let will_topic = connect.will.as_ref().map(|will| &will.topic);
     if will_topic.is_some_and(|topic| !shared.access.allows(&principal, Action::Will(topic))) {
@@ -167,6 +173,8 @@ async fn establish<S: AsyncRead + AsyncWrite + Unpin>(
     negotiated.connack.properties.response_information = response_information(shared, &connect, &principal.client_id);
     negotiated.connack.properties.authentication_method = method.clone(); // [MQTT-4.12.0-5]
     negotiated.connack.properties.authentication_data = authenticated.data;
+    let told = report_carriers.to_property().filter(|_| connect.version.is_v5());
+    negotiated.connack.properties.user_properties.extend(told);
     // Before anything is touched: with a client that takes no CONNACK there is no connection.
     let packet_size_maximum = negotiated.limits.peer_maximum_packet_size;
     if !put_connack(negotiated.connack.clone(), packet_size_maximum, connect.version, &mut WriteBuffer::new()) {
@@ -206,7 +214,16 @@ async fn establish<S: AsyncRead + AsyncWrite + Unpin>(
     let will = connect.will.filter(|will| shared.check_topic(&will.topic).is_ok()).as_ref().map(Will::detach);
     let reauthentication = Reauthentication::new(method, peer);
     let session_expiry = negotiated.session_expiry;
-    Ok(Accepted { lease, connection, decoder, will, session_expiry, reauthentication })
+    Ok(Accepted {
+        lease,
+        connection,
+        decoder,
+        will,
+        session_expiry,
+        reauthentication,
+        report_carriers,
+        established_at: now,
+    })
 }
 
 /// What of a well-formed CONNECT is not served.

@@ -5,9 +5,11 @@ mod authentication;
 mod connection;
 mod handshake;
 mod listener;
+mod load_reports;
 mod reauthentication;
 mod throttle;
 mod transport;
+mod unwritten;
 mod words;
 
 pub(crate) use listener::{bind, run};

@@ -22,6 +22,8 @@ pub(super) struct Transport<S> {
     /// Bytes since the last [`Transport::take_traffic`].
     read_bytes: u64,
     written_bytes: u64,
+    /// Bytes written in all.
+    written: u64,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
@@ -35,6 +37,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
             buffer_bytes: 0,
             read_bytes: 0,
             written_bytes: 0,
+            written: 0,
         }
     }
 
@@ -49,6 +52,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.written_bytes += written as u64;
+            self.written += written as u64;
         }
         Poll::Ready(Ok(()))
     }
@@ -74,6 +78,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
     /// Whether a payload that will be shared, not copied, is a small part of the buffer that it was read into.
     pub(super) fn is_small_part(&self, payload_bytes: usize) -> bool {
         payload_bytes >= WriteBuffer::SHARE_FROM && payload_bytes < self.buffer_bytes / 4
+    }
+
+    /// Bytes of this connection that the socket has taken.
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Bytes of this connection once what is encoded now is written.
+    pub(super) fn end_of_output(&self) -> u64 {
+        self.written + self.out.len() as u64
     }
 
     /// Bytes read and written since it was asked last.

@@ -1,6 +1,7 @@
 //! The bounded queue of one session: filled by publishers' tasks, emptied by the task that owns the session's
 //! connection.
 
+mod booked;
 mod budget;
 mod queue;
 mod when_full;
@@ -15,10 +16,12 @@ use rustc_hash::FxHashSet;
 use tenbin_balancer::{Availability, MemberLoad};
 use tenbin_session::Delivery;
 
+pub(crate) use booked::Booked;
 pub(crate) use budget::Budget;
 pub(crate) use queue::{Queue, Reader};
 pub use when_full::WhenFull;
 
+use crate::clock::Clock;
 use crate::metrics::Metrics;
 
 /// Messages that wait for one client.
@@ -33,6 +36,7 @@ pub(crate) struct Outbox {
     load: Arc<MemberLoad>,
     budget: Arc<Budget>,
     metrics: Arc<Metrics>,
+    clock: Clock,
     /// The client's Maximum Packet Size in bytes. Written when a connection begins, read by publishers who choose
     /// among members; relaxed, for the connection judges by itself again.
     packet_bytes_maximum: AtomicU32,
@@ -95,11 +99,17 @@ struct State {
 }
 
 impl Outbox {
-    pub(crate) fn new(limits: OutboxLimits, load: Arc<MemberLoad>, budget: Arc<Budget>, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(
+        limits: OutboxLimits,
+        load: Arc<MemberLoad>,
+        budget: Arc<Budget>,
+        metrics: Arc<Metrics>,
+        clock: Clock,
+    ) -> Self {
         load.set_availability(Availability::Offline);
         let packet_bytes_maximum = AtomicU32::new(u32::MAX);
         let has_room_again = AtomicBool::new(false);
-        Self { state: Mutex::default(), limits, load, budget, metrics, packet_bytes_maximum, has_room_again }
+        Self { state: Mutex::default(), limits, load, budget, metrics, clock, packet_bytes_maximum, has_room_again }
     }
 
     /// Puts `deliveries` in, in order, and wakes the receiver once. What finds no room is dropped as
@@ -118,6 +128,7 @@ impl Outbox {
         let reader = if state.attached { Reader::Present } else { Reader::Absent };
         let mut dropped_full = 0;
         let mut dropped_offline = 0;
+        let mut taken_back = Booked::NOTHING;
         // Looked up once for the messages of one group that follow each other.
         let mut joined = None;
         for delivery in deliveries.drain(..) {
@@ -126,18 +137,25 @@ impl Outbox {
                 joined = delivery.share.filter(|group| state.attached && state.groups.contains(group));
             }
             if joined != delivery.share {
+                taken_back += Booked::of(&delivery);
                 returned.push(delivery); // [MQTT-3.10.4-2]
             } else if state.closed || (!state.attached && !acknowledged) {
+                taken_back += Booked::of(&delivery);
                 dropped_offline += 1;
             } else if acknowledged
                 && delivery.share.is_some()
                 && !state.queue.fits(&delivery, reader, &self.limits, &self.budget, now)
             {
+                taken_back += Booked::of(&delivery);
                 returned.push(delivery);
             } else {
-                dropped_full += state.queue.push(delivery, reader, &self.limits, &self.budget, now);
+                let dropped = state.queue.push(delivery, reader, &self.limits, &self.budget, now);
+                dropped_full += dropped.messages;
+                taken_back += dropped.booked;
             }
         }
+        let expired = state.queue.take_expired();
+        taken_back += expired.booked;
         self.budget.count_messages(before, state.queue.len());
         if state.attached && state.queue.is_nearly_full(&self.limits) {
             self.load.set_availability(Availability::Full);
@@ -149,8 +167,12 @@ impl Outbox {
         if let Some(waker) = waker {
             waker.wake();
         }
+        if !taken_back.is_nothing() {
+            taken_back.take_back(&self.load, self.clock.nanos(now));
+        }
         self.metrics.dropped_queue_full.add(dropped_full);
         self.metrics.dropped_offline.add(dropped_offline);
+        self.metrics.dropped_expired.add(expired.messages);
         if lags { Pressure::Lags } else { Pressure::None }
     }
 
@@ -265,7 +287,8 @@ impl Outbox {
         self.budget.count_messages(before, state.queue.len());
         self.load.set_availability(Availability::Offline);
         drop(state);
-        self.metrics.dropped_offline.add(dropped);
+        self.metrics.dropped_offline.add(dropped.messages);
+        self.take_back(shared.iter().map(Booked::of).sum::<Booked>() + dropped.booked);
         shared
     }
 
@@ -275,20 +298,30 @@ impl Outbox {
         let before = state.queue.len();
         let withdrawn = state.queue.withdraw(unwanted, &self.budget);
         self.budget.count_messages(before, state.queue.len());
+        drop(state);
+        self.take_back(withdrawn.iter().map(Booked::of).sum());
         withdrawn
     }
 
     /// Forgets everything that waits: the session begins anew.
     pub(crate) fn clear(&self) {
         let dropped = self.state().queue.clear(&self.budget);
-        self.budget.count_messages(dropped as usize, 0);
-        self.metrics.dropped_offline.add(dropped);
+        self.budget.count_messages(dropped.messages as usize, 0);
+        self.metrics.dropped_offline.add(dropped.messages);
+        self.take_back(dropped.booked);
     }
 
     /// The session is over: what waits is dropped, and so is what still comes from publishers that chose it before.
     pub(crate) fn close(&self) {
         self.state().closed = true;
         self.clear();
+    }
+
+    /// What share groups gave to this member and will not be sent to it.
+    fn take_back(&self, booked: Booked) {
+        if !booked.is_nothing() {
+            booked.take_back(&self.load, self.clock.nanos(Instant::now()));
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

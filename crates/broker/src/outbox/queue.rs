@@ -3,7 +3,7 @@ use std::time::Instant;
 
 use tenbin_session::Delivery;
 
-use super::{Budget, OutboxLimits, WhenFull};
+use super::{Booked, Budget, OutboxLimits, WhenFull};
 
 /// Two FIFOs that are emptied as one, by number: QoS 0 must go on when the send quota holds QoS 1 and 2 back
 /// `[MQTT-4.9.0-3]`.
@@ -14,6 +14,31 @@ pub(crate) struct Queue {
     next_number: u64,
     /// The earliest expiry of what has come in since the last purge.
     first_expiry: Option<Instant>,
+    /// Dropped because their time was over, since the last [`Queue::take_expired`].
+    expired: Dropped,
+}
+
+/// Messages that a queue gave up.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Dropped {
+    pub(crate) messages: u64,
+    /// What share groups had booked for them.
+    pub(crate) booked: Booked,
+}
+
+impl Dropped {
+    fn add(&mut self, delivery: &Delivery) {
+        self.messages += 1;
+        self.booked += Booked::of(delivery);
+    }
+}
+
+impl<'a> FromIterator<&'a Delivery> for Dropped {
+    fn from_iter<I: IntoIterator<Item = &'a Delivery>>(deliveries: I) -> Self {
+        let mut dropped = Self::default();
+        deliveries.into_iter().for_each(|delivery| dropped.add(delivery));
+        dropped
+    }
 }
 
 /// Whom the queue is for, as far as it matters to what may come in.
@@ -61,7 +86,12 @@ impl Queue {
     ) -> bool {
         let bytes = delivery.queued_bytes();
         self.has_place(bytes, reader, limits, budget)
-            || (self.purge(now, budget) > 0 && self.has_place(bytes, reader, limits, budget))
+            || (self.purge(now, budget) && self.has_place(bytes, reader, limits, budget))
+    }
+
+    /// Messages that were dropped because their time was over, since the last call: [`Queue::fits`] looks.
+    pub(crate) fn take_expired(&mut self) -> Dropped {
+        std::mem::take(&mut self.expired)
     }
 
     /// Messages that were dropped for want of room: `delivery` or older ones.
@@ -72,9 +102,9 @@ impl Queue {
         limits: &OutboxLimits,
         budget: &Budget,
         now: Instant,
-    ) -> u64 {
+    ) -> Dropped {
         let bytes = delivery.queued_bytes();
-        let mut dropped = 0;
+        let mut dropped = Dropped::default();
         if !self.fits(&delivery, reader, limits, budget, now) {
             let may_evict = !delivery.qos.is_acknowledged() && limits.when_full == WhenFull::DropOldest;
             // Nothing goes for a message that would find no place even then.
@@ -82,12 +112,16 @@ impl Queue {
                 && self.acknowledged.bytes + bytes <= limits.bytes
                 && budget.has_room(bytes.saturating_sub(self.unacknowledged.bytes));
             if !may_evict || !would_fit {
-                return 1;
+                dropped.add(&delivery);
+                return dropped;
             }
             while !self.has_place(bytes, reader, limits, budget) {
                 match self.unacknowledged.pop_front(budget) {
-                    Some(_oldest) => dropped += 1,
-                    None => return dropped + 1,
+                    Some(oldest) => dropped.add(&oldest),
+                    None => {
+                        dropped.add(&delivery);
+                        return dropped;
+                    }
                 }
             }
         }
@@ -150,9 +184,9 @@ impl Queue {
         taken.into_iter().map(|numbered| numbered.delivery).collect()
     }
 
-    /// Drops QoS 0 and detaches the rest from read buffers; how many were dropped.
-    pub(super) fn drop_unacknowledged(&mut self, budget: &Budget) -> u64 {
-        let dropped = self.unacknowledged.deliveries.len() as u64;
+    /// Drops QoS 0 and detaches the rest from read buffers; what was dropped.
+    pub(super) fn drop_unacknowledged(&mut self, budget: &Budget) -> Dropped {
+        let dropped = self.unacknowledged.iter().collect();
         self.unacknowledged.clear(budget);
         for numbered in &mut self.acknowledged.deliveries {
             numbered.delivery = numbered.delivery.detach();
@@ -161,9 +195,9 @@ impl Queue {
         dropped
     }
 
-    /// Forgets everything; how many messages that were.
-    pub(crate) fn clear(&mut self, budget: &Budget) -> u64 {
-        let dropped = self.len() as u64;
+    /// Forgets everything; what that was.
+    pub(crate) fn clear(&mut self, budget: &Budget) -> Dropped {
+        let dropped = self.unacknowledged.iter().chain(self.acknowledged.iter()).collect();
         self.unacknowledged.clear(budget);
         self.acknowledged.clear(budget);
         dropped
@@ -186,17 +220,19 @@ impl Queue {
         in_budget && self.len() < limits.messages && self.bytes() + bytes <= limits.bytes
     }
 
-    /// Drops what has expired; how many messages that were. Looks only if something has.
-    fn purge(&mut self, now: Instant, budget: &Budget) -> usize {
+    /// Drops what has expired; whether that was anything. Looks only if something has.
+    fn purge(&mut self, now: Instant, budget: &Budget) -> bool {
         if self.first_expiry.is_none_or(|first| first > now) {
-            return 0;
+            return false;
         }
-        let expired = |numbered: &Numbered| numbered.delivery.is_expired(now);
-        let purged = self.unacknowledged.remove_where(expired, budget).len()
-            + self.acknowledged.remove_where(expired, budget).len();
-        let deliveries = self.unacknowledged.deliveries.iter().chain(&self.acknowledged.deliveries);
-        self.first_expiry = deliveries.filter_map(|numbered| numbered.delivery.expires_at).min();
-        purged
+        let before = self.len();
+        for lane in [&mut self.unacknowledged, &mut self.acknowledged] {
+            let purged = lane.remove_where(|numbered| numbered.delivery.is_expired(now), budget);
+            purged.iter().for_each(|numbered| self.expired.add(&numbered.delivery));
+        }
+        let deliveries = self.unacknowledged.iter().chain(self.acknowledged.iter());
+        self.first_expiry = deliveries.filter_map(|delivery| delivery.expires_at).min();
+        self.len() < before
     }
 }
 
@@ -214,6 +250,10 @@ struct Numbered {
 }
 
 impl Lane {
+    fn iter(&self) -> impl Iterator<Item = &Delivery> {
+        self.deliveries.iter().map(|numbered| &numbered.delivery)
+    }
+
     fn front_number(&self) -> Option<u64> {
         self.deliveries.front().map(|front| front.number)
     }

@@ -30,7 +30,8 @@ fn mark(delivery: &Delivery) -> u32 {
 fn outbox(messages: usize, when_full: WhenFull) -> Outbox {
     let limits = OutboxLimits { messages, bytes: 1 << 20, when_full };
     let load = Arc::new(MemberLoad::new(Nanos(0)));
-    let outbox = Outbox::new(limits, load, Arc::new(Budget::new(1 << 20)), Arc::<Metrics>::default());
+    let budget = Arc::new(Budget::new(1 << 20));
+    let outbox = Outbox::new(limits, load, budget, Arc::<Metrics>::default(), Clock::new());
     outbox.attach(u32::MAX);
     outbox
 }
@@ -182,7 +183,7 @@ fn who_reads_gets_a_little_whatever_others_have_left_lying() {
     let limits = OutboxLimits { messages: 1000, bytes: 1 << 20, when_full: WhenFull::DropNewest };
     let outbox = |attached| {
         let load = Arc::new(MemberLoad::new(Nanos(0)));
-        let outbox = Outbox::new(limits, load, Arc::clone(&budget), Arc::<Metrics>::default());
+        let outbox = Outbox::new(limits, load, Arc::clone(&budget), Arc::<Metrics>::default(), Clock::new());
         if attached {
             outbox.attach(u32::MAX);
         }

@@ -1,3 +1,4 @@
+use std::hash::RandomState;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -5,12 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use imbl::HashMap;
-use tenbin_balancer::{Nanos, Policy};
+use tenbin_balancer::Nanos;
 use tenbin_codec::{SharedFilter, Text, TopicFilter, TopicName};
 
 use super::Receiver;
 use super::by_name::ByName;
 use super::matches::{MatchSet, MatchSetBuilder};
+use super::share_rules::ShareRules;
 use super::shared::{GroupMember, GroupQueues, SharedGroup};
 use super::subscribers::{Subscriber, SubscriberList};
 
@@ -25,7 +27,8 @@ pub(super) struct FilterIndex {
     /// sees at least that version's snapshot, so that a cached match is never newer in name than in content.
     version: AtomicU64,
     writers: Mutex<()>,
-    policy: Policy,
+    /// Written under `writers`, which every group is founded under.
+    rules: ArcSwap<ShareRules>,
     queues: Arc<GroupQueues>,
     /// Live groups by number, for messages that come back from a member.
     groups: DashMap<NonZeroU64, Arc<SharedGroup>>,
@@ -60,12 +63,12 @@ struct Node {
 }
 
 impl FilterIndex {
-    pub(super) fn new(policy: Policy, queues: Arc<GroupQueues>) -> Self {
+    pub(super) fn new(rules: ShareRules, queues: Arc<GroupQueues>) -> Self {
         Self {
             snapshot: ArcSwap::default(),
             version: AtomicU64::new(0),
             writers: Mutex::default(),
-            policy,
+            rules: ArcSwap::from_pointee(rules),
             queues,
             groups: DashMap::new(),
             next_group: AtomicU64::new(0),
@@ -81,6 +84,20 @@ impl FilterIndex {
 
     pub(super) fn group_by_number(&self, number: NonZeroU64) -> Option<Arc<SharedGroup>> {
         self.groups.get(&number).map(|group| Arc::clone(&group))
+    }
+
+    /// What new groups choose by, and those that are there: from now on, or from when their publishers have noticed.
+    pub(super) fn set_rules(&self, rules: ShareRules) {
+        let _writer = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = self.groups.iter().filter(|group| group.set_rules(rules.of(group.name()))).count();
+        self.rules.store(Arc::new(rules));
+        self.invalidate(); // routes know keys
+        tracing::info!(groups = self.groups.len(), changed, "rules of share groups");
+    }
+
+    /// Of keys and names that groups choose by.
+    pub(super) fn hasher(&self) -> &RandomState {
+        &self.queues.hasher
     }
 
     /// Messages whose group ended before anybody got them.
@@ -116,7 +133,8 @@ impl FilterIndex {
                 None => {
                     let number = NonZeroU64::MIN.saturating_add(self.next_group.fetch_add(1, Ordering::Relaxed));
                     let queues = Arc::clone(&self.queues);
-                    let group = Arc::new(SharedGroup::new(self.policy, number, queues));
+                    let rules = self.rules.load().of(shared);
+                    let group = Arc::new(SharedGroup::new(shared.detach(), rules, number, queues));
                     group.join(receiver, member, now);
                     self.groups.insert(number, Arc::clone(&group));
                     entry.groups.insert(name, group);
@@ -141,7 +159,7 @@ impl FilterIndex {
 
     pub(super) fn matches(&self, topic: &TopicName) -> MatchSet {
         let snapshot = self.snapshot.load();
-        let mut builder = MatchSetBuilder::new(topic);
+        let mut builder = MatchSetBuilder::new(topic, self.hasher());
         if let Some(entry) = snapshot.exact.get(topic.as_bytes()) {
             entry.collect(&mut builder);
         }

@@ -11,23 +11,29 @@ mod by_name;
 mod fanout;
 mod index;
 mod matches;
+mod ordering_key;
 mod publisher;
 mod retained;
 mod retained_pages;
+mod share_rules;
 mod shared;
 mod subscribers;
 
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tenbin_balancer::{MemberLoad, Policy, Rng};
+use tenbin_balancer::{MemberLoad, Rng};
 use tenbin_codec::{ReasonCode, RetainHandling, SubscriptionOptions, TopicFilter, TopicName};
 use tenbin_session::Delivery;
 
 pub(crate) use matches::MatchSet;
+pub use ordering_key::{OrderingKey, UnknownKey};
 pub(crate) use publisher::Publisher;
 pub(crate) use retained::RetainedLimits;
 pub(crate) use retained_pages::{Paged, RetainedPages};
+pub(crate) use share_rules::ShareRules;
+pub use share_rules::{NamePattern, ShareRule};
 pub(crate) use shared::GroupQueues;
 
 use crate::auth::Rights;
@@ -79,8 +85,18 @@ impl Grant {
 }
 
 impl Router {
-    pub(crate) fn new(policy: Policy, retained: RetainedLimits, groups: GroupQueues, clock: Clock) -> Self {
-        Self { index: FilterIndex::new(policy, Arc::new(groups)), retained: RetainedStore::new(retained), clock }
+    pub(crate) fn new(rules: ShareRules, retained: RetainedLimits, groups: GroupQueues, clock: Clock) -> Self {
+        Self { index: FilterIndex::new(rules, Arc::new(groups)), retained: RetainedStore::new(retained), clock }
+    }
+
+    /// Share groups choose by `rules` from now on, those that are there too. Members and messages stay.
+    pub(crate) fn set_share_rules(&self, rules: ShareRules) {
+        self.index.set_rules(rules);
+    }
+
+    /// A hash of a key or a name by which share groups choose.
+    pub(crate) fn hash(&self, name: &[u8]) -> u64 {
+        self.index.hasher().hash_one(name)
     }
 
     /// Adds or replaces a subscription `[MQTT-3.8.4-3]`; messages published from now on reach the receiver.

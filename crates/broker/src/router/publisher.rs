@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use rustc_hash::{FxHashMap, FxHashSet};
-use tenbin_balancer::Rng;
-use tenbin_codec::{PublishTemplate, QoS, ReasonCode, TopicName};
+use tenbin_balancer::{Dispatch, Rng};
+use tenbin_codec::{PublishTemplate, QoS, ReasonCode, Text, TopicName};
 use tenbin_session::{Delivery, Publication};
 
 use super::fanout::Fanout;
-use super::matches::{MatchSet, Terms};
+use super::matches::{MatchSet, Route, Terms};
 use super::shared::{Choice, GroupMember, SharedGroup, dispatch};
 use super::{Receiver, Router};
 use crate::clock::Moment;
@@ -25,6 +25,8 @@ use crate::outbox::Outbox;
 pub(crate) struct Publisher {
     /// Of the session that publishes; 0 = the broker itself.
     number: u64,
+    /// Hash of its Client Identifier.
+    client: u64,
     /// The publisher's own queue, if it is a client.
     own: Option<Arc<Outbox>>,
     /// It was among the receivers since the last [`Publisher::take_reached_itself`].
@@ -34,15 +36,16 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// For the connection of `receiver`.
-    pub(crate) fn of(receiver: &Receiver) -> Self {
-        Self { own: Some(Arc::clone(&receiver.outbox)), ..Self::new(receiver.number) }
+    /// For the connection of `receiver`, whose Client Identifier is `client_id`.
+    pub(crate) fn of(router: &Router, receiver: &Receiver, client_id: &Text) -> Self {
+        Self { own: Some(Arc::clone(&receiver.outbox)), ..Self::new(router, receiver.number, client_id) }
     }
 
     /// For what is not published by a connection.
-    pub(crate) fn new(number: u64) -> Self {
+    pub(crate) fn new(router: &Router, number: u64, client_id: &Text) -> Self {
         Self {
             number,
+            client: router.hash(client_id.as_bytes()),
             own: None,
             reached_itself: false,
             routes: RouteCache::default(),
@@ -67,7 +70,7 @@ impl Publisher {
         let mut delivered = false;
         if !matches.targets.is_empty() || !matches.groups.is_empty() {
             let template = BLOCK.with_borrow_mut(|block| publication.template(block));
-            let message = Message { publication, template, now: router.clock.moment(now) };
+            let message = Message { publication, template, topic: matches.topic, now: router.clock.moment(now) };
             delivered = FANOUT.with_borrow_mut(|fanout| {
                 let to_targets = self.deliver(&matches, &message, fanout);
                 let to_groups = self.deliver_to_groups(router, &matches, &message, fanout);
@@ -100,7 +103,7 @@ impl Publisher {
         for target in &matches.targets {
             if let Some(terms) = target.terms_for(self.number) {
                 self.reached_itself |= target.number == self.number;
-                fanout.add(&target.outbox, message.delivery(terms, None), message.now.at);
+                fanout.add(&target.outbox, message.delivery(terms, Share::NONE), message.now.at);
             }
             delivered = true; // one that No Local leaves out matches all the same
         }
@@ -116,18 +119,18 @@ impl Publisher {
     ) -> bool {
         let mut delivered = false;
         let mut ended = false;
-        for group in &matches.groups {
-            match self.deliver_to_group(group, message, fanout) {
+        for route in &matches.groups {
+            match self.deliver_to_group(router, route, message, fanout) {
                 true => delivered = true,
                 false => ended = true,
             }
         }
         if ended {
             // A group that ended since the match was made may have been founded anew.
-            let known = matches.groups.iter().map(Arc::as_ptr).collect::<FxHashSet<_>>();
-            for group in &router.matches(&message.publication.topic).groups {
-                if !known.contains(&Arc::as_ptr(group)) {
-                    delivered |= self.deliver_to_group(group, message, fanout);
+            let known = matches.groups.iter().map(|route| Arc::as_ptr(&route.group)).collect::<FxHashSet<_>>();
+            for route in &router.matches(&message.publication.topic).groups {
+                if !known.contains(&Arc::as_ptr(&route.group)) {
+                    delivered |= self.deliver_to_group(router, route, message, fanout);
                 }
             }
         }
@@ -135,19 +138,32 @@ impl Publisher {
     }
 
     /// `false`: the group has no member any more.
-    fn deliver_to_group(&mut self, group: &SharedGroup, message: &Message<'_>, fanout: &mut Fanout) -> bool {
+    fn deliver_to_group(
+        &mut self,
+        router: &Router,
+        Route { group, key }: &Route,
+        message: &Message<'_>,
+        fanout: &mut Fanout,
+    ) -> bool {
         let members = group.members.members();
-        let dispatch = dispatch(&message.template, message.publication.qos, message.now.nanos);
+        let key = key.of(message.publication, self.client, router.index.hasher());
+        let dispatch = Dispatch {
+            publisher: self.client,
+            topic: message.topic,
+            key,
+            ..dispatch(&message.template, message.publication.qos, message.now.nanos)
+        };
+        let share = Share { group: Some(group.number()), key: NonZeroU64::new(key.unwrap_or(self.client)) };
         match SharedGroup::choose(&members, &dispatch, &mut self.rng) {
             Choice::Member(GroupMember { outbox, terms }) => {
                 self.reached_itself |= self.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, outbox));
-                fanout.add(outbox, message.delivery(terms, Some(group.number())), message.now.at);
+                fanout.add(outbox, message.delivery(terms, share), message.now.at);
                 true
             }
             Choice::NobodyConnected => {
                 // Whoever gets it later has terms of its own.
                 let any = Terms { qos: message.publication.qos, retain_as_published: true, identifiers: None };
-                group.wait(message.delivery(&any, Some(group.number())), message.now, &mut self.rng);
+                group.wait(message.delivery(&any, share), message.now, &mut self.rng);
                 true
             }
             Choice::NoMember => false,
@@ -155,15 +171,29 @@ impl Publisher {
     }
 }
 
+/// The share group that a delivery is for, and by what it chose.
+#[derive(Debug, Clone, Copy)]
+struct Share {
+    group: Option<NonZeroU64>,
+    key: Option<NonZeroU64>,
+}
+
+impl Share {
+    /// For a receiver that is none's member.
+    const NONE: Self = Self { group: None, key: None };
+}
+
 /// One publication on its way to its receivers.
 struct Message<'a> {
     publication: &'a Publication,
     template: PublishTemplate,
+    /// Hash of its topic.
+    topic: u64,
     now: Moment,
 }
 
 impl Message<'_> {
-    fn delivery(&self, terms: &Terms, share: Option<NonZeroU64>) -> Delivery {
+    fn delivery(&self, terms: &Terms, share: Share) -> Delivery {
         let publication = self.publication;
         Delivery {
             template: self.template.clone(),
@@ -173,7 +203,8 @@ impl Message<'_> {
             published_retain: publication.retain,
             subscription_identifiers: terms.identifiers.clone(),
             expires_at: publication.expires_at,
-            share,
+            share: share.group,
+            share_key: share.key,
         }
     }
 }

@@ -1,15 +1,19 @@
+use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tenbin_balancer::{Availability, Dispatch, Group, Member, MemberId, Members, Nanos, Policy, Rng};
-use tenbin_codec::{PublishTemplate, QoS};
+use arc_swap::ArcSwapOption;
+use tenbin_balancer::{Availability, Dispatch, Group, Member, MemberId, Members, Nanos, Rng};
+use tenbin_codec::{PublishTemplate, QoS, SharedFilter, TopicName};
 use tenbin_session::Delivery;
 
 use super::Receiver;
 use super::matches::Terms;
+use super::ordering_key::{OrderingKey, TopicKey};
+use super::share_rules::GroupRules;
 use crate::clock::Moment;
 use crate::metrics::Metrics;
-use crate::outbox::{Budget, Outbox, OutboxLimits, Queue, Reader};
+use crate::outbox::{Booked, Budget, Outbox, OutboxLimits, Queue, Reader};
 
 /// The sessions that share one subscription, named by share name and filter (MQTT 5.0 §4.8.2).
 ///
@@ -17,7 +21,12 @@ use crate::outbox::{Budget, Outbox, OutboxLimits, Queue, Reader};
 /// and the first member that comes back gets them: no member's queue holds what another could do meanwhile.
 #[derive(Debug)]
 pub(crate) struct SharedGroup {
+    /// What names it.
+    name: SharedFilter,
     pub(super) members: Group<GroupMember>,
+    /// By what its messages keep their order; `None` = not at all. Stored with the rules of `members`, loaded when a
+    /// route is made and when a message is given to another member.
+    key: ArcSwapOption<OrderingKey>,
     /// What [`Delivery::share`] says of this group's messages.
     number: NonZeroU64,
     waiting: Mutex<Queue>,
@@ -27,6 +36,8 @@ pub(crate) struct SharedGroup {
 /// What all groups have in common.
 #[derive(Debug)]
 pub(crate) struct GroupQueues {
+    /// Of the keys and names that a group may choose by.
+    pub(crate) hasher: RandomState,
     pub(crate) limits: OutboxLimits,
     pub(crate) budget: Arc<Budget>,
     pub(crate) metrics: Arc<Metrics>,
@@ -50,8 +61,29 @@ pub(super) enum Choice<'a> {
 }
 
 impl SharedGroup {
-    pub(super) fn new(policy: Policy, number: NonZeroU64, queues: Arc<GroupQueues>) -> Self {
-        Self { members: Group::new(policy), number, waiting: Mutex::default(), queues }
+    pub(super) fn new(name: SharedFilter, rules: GroupRules, number: NonZeroU64, queues: Arc<GroupQueues>) -> Self {
+        let key = ArcSwapOption::from_pointee(rules.key);
+        Self { name, members: Group::new(rules.rules), key, number, waiting: Mutex::default(), queues }
+    }
+
+    /// What names it.
+    pub(super) fn name(&self) -> &SharedFilter {
+        &self.name
+    }
+
+    /// Chooses by `rules` from now on; whether that is a change. Routes that were made before go by the old key.
+    pub(super) fn set_rules(&self, GroupRules { rules, key }: GroupRules) -> bool {
+        let is_changed = self.members.rules() != rules || self.key.load().as_deref() != key.as_ref();
+        if is_changed {
+            self.key.store(key.map(Arc::new));
+            self.members.set_rules(rules);
+        }
+        is_changed
+    }
+
+    /// By what messages to `topic` keep their order in this group.
+    pub(super) fn key_of_topic(&self, topic: &TopicName) -> TopicKey {
+        self.key.load().as_ref().map_or(TopicKey::None, |key| key.of_topic(topic, &self.queues.hasher))
     }
 
     pub(super) fn number(&self) -> NonZeroU64 {
@@ -101,8 +133,13 @@ impl SharedGroup {
             return;
         }
         let GroupQueues { limits, budget, .. } = &*self.queues;
-        let dropped = self.change_waiting(|waiting| waiting.push(delivery, Reader::Absent, limits, budget, now.at));
-        self.queues.metrics.dropped_queue_full.add(dropped);
+        let (dropped, expired) = self.change_waiting(|waiting| {
+            let dropped = waiting.push(delivery, Reader::Absent, limits, budget, now.at);
+            (dropped, waiting.take_expired())
+        });
+        // What waits here is booked on nobody.
+        self.queues.metrics.dropped_queue_full.add(dropped.messages);
+        self.queues.metrics.dropped_expired.add(expired.messages);
         // Whoever connected since the choice may have looked before the message was here.
         self.dispatch_waiting(now, rng);
     }
@@ -131,7 +168,7 @@ impl SharedGroup {
         // One that has just left or filled up is not chosen again while another is there.
         for _ in 0..=self.members.len() {
             let members = self.members.members();
-            let dispatch = dispatch(&delivery.template, delivery.qos, now.nanos);
+            let dispatch = self.dispatch_again(&delivery, now.nanos);
             let GroupMember { outbox, terms } = match Self::choose(&members, &dispatch, rng) {
                 Choice::Member(member) => member,
                 Choice::NobodyConnected | Choice::NoMember => return Err(delivery),
@@ -144,6 +181,17 @@ impl SharedGroup {
             }
         }
         Err(delivery)
+    }
+
+    /// What the balancer gets to know of a message that it chose a member for before.
+    fn dispatch_again(&self, delivery: &Delivery, at: Nanos) -> Dispatch {
+        let chosen_by = delivery.share_key.map(NonZeroU64::get);
+        Dispatch {
+            publisher: chosen_by.unwrap_or_default(),
+            topic: self.queues.hasher.hash_one(delivery.template.topic()),
+            key: chosen_by.filter(|_| self.members.rules().is_ordered),
+            ..dispatch(&delivery.template, delivery.qos, at)
+        }
     }
 
     /// Changes what waits, and counts it among the messages in all queues.
@@ -159,13 +207,13 @@ impl SharedGroup {
 impl Drop for SharedGroup {
     fn drop(&mut self) {
         let dropped = self.change_waiting(|waiting| waiting.clear(&self.queues.budget));
-        self.queues.metrics.dropped_offline.add(dropped);
+        self.queues.metrics.dropped_offline.add(dropped.messages);
     }
 }
 
 /// What the balancer gets to know of a message.
 pub(super) fn dispatch(template: &PublishTemplate, qos: QoS, at: Nanos) -> Dispatch {
-    let bytes = u32::try_from(template.len() + PACKET_OVERHEAD).unwrap_or(u32::MAX);
+    let bytes = Booked::packet_bytes(template);
     Dispatch { at, bytes, is_acknowledged: qos.is_acknowledged(), ..Dispatch::default() }
 }
 
@@ -181,16 +229,14 @@ fn readdressed(delivery: Delivery, terms: &Terms) -> Delivery {
 
 /// Every member's, as long as none is configured.
 const WEIGHT: u32 = 1;
-/// What headers, identifiers and expiry add to a message at most, nearly always, in bytes.
-const PACKET_OVERHEAD: usize = 32;
 
 #[cfg(test)]
 mod tests {
     use std::time::Instant;
 
     use bytes::{Bytes, BytesMut};
-    use tenbin_balancer::MemberLoad;
-    use tenbin_codec::TopicName;
+    use tenbin_balancer::{MemberLoad, Policy};
+    use tenbin_codec::TopicFilter;
     use tenbin_session::Publication;
 
     use super::*;
@@ -207,15 +253,18 @@ mod tests {
         fn new() -> Self {
             let limits = OutboxLimits { messages: 100, bytes: 1 << 20, when_full: WhenFull::DropOldest };
             let (budget, metrics) = (Arc::new(Budget::new(1 << 20)), Arc::<Metrics>::default());
-            let queues = Arc::new(GroupQueues { limits, budget, metrics });
-            let group = SharedGroup::new(Policy::RoundRobin, NonZeroU64::MIN, queues);
+            let queues = Arc::new(GroupQueues { hasher: RandomState::new(), limits, budget, metrics });
+            let name = TopicFilter::try_from("$share/g/t").unwrap().shared().unwrap();
+            let rules = GroupRules { rules: Policy::RoundRobin.into(), key: None };
+            let group = SharedGroup::new(name, rules, NonZeroU64::MIN, queues);
             Self { group, now: Clock::new().moment(Instant::now()) }
         }
 
         fn member(&self, number: u64, qos: QoS, retain_as_published: bool) -> Arc<Outbox> {
-            let GroupQueues { limits, budget, metrics } = &*self.group.queues;
+            let GroupQueues { limits, budget, metrics, .. } = &*self.group.queues;
             let load = Arc::new(MemberLoad::new(Nanos(0)));
-            let outbox = Arc::new(Outbox::new(*limits, Arc::clone(&load), Arc::clone(budget), Arc::clone(metrics)));
+            let (budget, metrics) = (Arc::clone(budget), Arc::clone(metrics));
+            let outbox = Arc::new(Outbox::new(*limits, Arc::clone(&load), budget, metrics, Clock::new()));
             let rights = Arc::new(Rights::unlimited());
             let receiver = Receiver { number, outbox: Arc::clone(&outbox), load, rights };
             let terms = Terms { qos, retain_as_published, identifiers: Some([number as u32].into()) };

@@ -27,7 +27,7 @@ impl Task {
 
     /// Fails messages of an earlier connection that are larger than what the broker takes on this one.
     pub(super) fn fail_dropped(&mut self, link: &mut Link) {
-        while let Some(id) = link.connection.poll_dropped() {
+        while let Some((id, _)) = link.connection.poll_dropped() {
             if let Some(Request::Publish { reply, .. }) = self.in_flight.remove(id) {
                 let _ = reply.send(Err(ClientErrorKind::NotTaken(ReasonCode::PacketTooLarge)));
             }
@@ -45,7 +45,7 @@ impl Task {
         };
         if let Some(link) = link.filter(|_| is_due) {
             let ack = PendingAck { packet_id, qos };
-            link.connection.acknowledge(ack, ReasonCode::Success, Instant::now(), &mut link.out);
+            link.acknowledge(ack, Instant::now());
         }
     }
 
@@ -66,10 +66,10 @@ impl Task {
             Event::Publish(publication) => self.take_message(link, publication, now),
             Event::Duplicate(ack) => {
                 if !self.unacknowledged.contains(&ack.packet_id) {
-                    link.connection.acknowledge(ack, ReasonCode::Success, now, &mut link.out);
+                    link.acknowledge(ack, now);
                 }
             }
-            Event::Delivered { packet_id, reason } => {
+            Event::Delivered { packet_id, reason, .. } => {
                 if let Some(Request::Publish { reply, .. }) = self.in_flight.remove(packet_id) {
                     let _ = reply.send(Ok(reason));
                 }
@@ -127,14 +127,15 @@ impl Task {
                 given: AtomicBool::new(false),
             })
         });
-        if let Some(ack) = ack.filter(|_| !is_manual) {
-            link.connection.acknowledge(ack, ReasonCode::Success, now, &mut link.out);
-        }
-        if !self.events.is_open() {
-            return;
-        }
-        if let Some(reporter) = &self.options.load_reporter {
+        let is_wanted = self.events.is_open();
+        if let Some(reporter) = self.options.load_reporter.as_ref().filter(|_| is_wanted) {
             reporter.arrived();
+        }
+        if let Some(ack) = ack.filter(|_| !is_manual) {
+            link.acknowledge(ack, now);
+        }
+        if !is_wanted {
+            return;
         }
         self.events.push_message(Message {
             topic,

@@ -3,8 +3,8 @@ use std::io::{self, IoSlice};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
-use tenbin_codec::{Decoder, ReasonCode, WriteBuffer};
-use tenbin_session::{Connection, Session};
+use tenbin_codec::{AckProperties, Decoder, ReasonCode, Text, WriteBuffer};
+use tenbin_session::{Connection, PendingAck, Session};
 use tokio::io::{Interest, Ready};
 use tokio::net::TcpStream;
 
@@ -107,6 +107,17 @@ impl Link {
     pub(super) fn answer_when_written(&mut self, reply: Reply<ReasonCode>) {
         if !reply.is_closed() {
             self.unwritten.push_back((self.written + self.out.len() as u64, reply));
+        }
+    }
+
+    /// Acknowledges a message, with a load report where one is due and acknowledgements carry them.
+    pub(super) fn acknowledge(&mut self, ack: PendingAck, now: Instant) {
+        let report = self.pings.report_for_ack(now).and_then(|report| Text::try_from(report.to_json()).ok());
+        match report.map(AckProperties::with_load_report) {
+            Some(report) => {
+                self.connection.acknowledge_with(ack, ReasonCode::Success, report, now, &mut self.out);
+            }
+            None => self.connection.acknowledge(ack, ReasonCode::Success, now, &mut self.out),
         }
     }
 

@@ -23,7 +23,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use tenbin_codec::{Connect, PacketId, ReasonCode, SubscriptionOptions, TopicFilter};
+use tenbin_codec::{
+    Connect, PacketId, ReasonCode, ReportCarrier, ReportCarriers, SubscriptionOptions, Text, TopicFilter, TopicName,
+};
 use tenbin_session::handshake::{Accepted, complete};
 use tenbin_session::{Connection, Role, Session};
 use tokio::sync::mpsc;
@@ -76,6 +78,7 @@ pub(crate) async fn start(
         backlog: VecDeque::new(),
         subscriptions: BTreeMap::new(),
         block: BytesMut::new(),
+        report_topic: TopicName::new(Text::from_static(ReportCarrier::TOPIC)).expect("it has no wildcard"),
     };
     let link = task.open(dialed, Instant::now()).map_err(ClientErrorKind::Lost)?;
     tokio::spawn(task.run(link));
@@ -110,6 +113,8 @@ struct Task {
     subscriptions: BTreeMap<TopicFilter, SubscriptionOptions>,
     /// Scratch memory in which messages are encoded.
     block: BytesMut,
+    /// [`ReportCarrier::TOPIC`]
+    report_topic: TopicName,
 }
 
 impl Task {
@@ -201,8 +206,9 @@ impl Task {
             self.connect.client_id = id.detach(); // the next connection is to find this one's session
         }
         let version = self.connect.version;
-        let reporter = self.options.load_reporter.clone().filter(|_| version.is_v5());
-        let pings = Pings::new(limits.keep_alive, reporter, now);
+        let carrier = self.options.report_carrier_for(ReportCarriers::told(&connack.properties.user_properties));
+        let reports = self.options.load_reporter.clone().zip(carrier);
+        let pings = Pings::new(limits.keep_alive, reports, now);
         let connection = Connection::new(Role::Client, version, limits, session, now);
         let mut link = Link::new(stream, input, decoder, connection, pings);
         self.connection_number += 1;

@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use tenbin_codec::{ReasonCode, Subscription, TopicFilter, VARINT_MAX};
+use tenbin_codec::{PublishTemplate, QoS, ReasonCode, Subscription, TopicFilter, VARINT_MAX};
 use tenbin_session::{Delivery, Sent};
 
 use super::Task;
 use super::link::Link;
 use super::request::Request;
 use crate::command::{Command, Reply};
-use crate::{ClientErrorKind, ClientEvent};
+use crate::{ClientErrorKind, ClientEvent, LoadReport};
 
 impl Task {
     /// Whether further commands are taken.
@@ -80,6 +80,14 @@ impl Task {
     pub(super) fn lose_subscription(&mut self, filter: TopicFilter, reason: ReasonCode) {
         self.subscriptions.remove(&filter);
         self.events.push(ClientEvent::SubscriptionLost { filter, reason });
+    }
+
+    /// Publishes a load report. One that the broker takes no packet for is lost, as any QoS 0 message may be.
+    pub(super) fn publish_report(&mut self, link: &mut Link, report: &LoadReport, now: Instant) {
+        let payload = report.to_json().into();
+        let template = PublishTemplate::new(&self.report_topic, None, &payload, &mut self.block);
+        link.connection.send(Delivery::new(template, QoS::AtMostOnce, false), now, &mut link.out);
+        link.requested();
     }
 
     /// Gives a request back that cannot be sent before an acknowledgement comes.

@@ -1,13 +1,14 @@
+use std::future::pending;
 use std::time::{Duration, Instant};
 
-use tenbin_codec::PingReq;
+use tenbin_codec::{PingReq, ReportCarrier};
 
-use crate::LoadReporter;
+use crate::{LoadReport, LoadReporter};
 
-/// When a connection pings, and when the broker counts as gone.
+/// When a connection pings and reports its load, and when the broker counts as gone.
 ///
-/// The session has timers of its own; these know two things more: the reporter's interval, and that no answer
-/// can be expected while we do not read.
+/// The session has timers of its own; these know more: the reporter's interval and what makes a report due before it,
+/// and that no answer can be expected while we do not read.
 #[derive(Debug)]
 pub(super) struct Pings {
     /// `None` = off.
@@ -18,59 +19,90 @@ pub(super) struct Pings {
     unanswered_since: Option<Instant>,
 }
 
+/// What is to be sent now.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    Ping(PingReq),
+    /// A report that is published.
+    Report(LoadReport),
+}
+
 #[derive(Debug)]
 struct Reports {
     reporter: LoadReporter,
-    /// The smaller of the reporter's interval and Keep Alive, so that no plain ping is needed.
+    carrier: ReportCarrier,
+    /// The reporter's interval; with pings the smaller of it and Keep Alive, so that no plain ping is needed.
     interval: Duration,
+    /// When the next report is due if there is no news.
     next: Instant,
+    /// When the last one was due.
+    last: Instant,
 }
 
 impl Pings {
-    /// `now` is the moment of CONNACK; the first report comes one interval later, as in the thesis.
-    pub(super) fn new(keep_alive: Duration, reporter: Option<LoadReporter>, now: Instant) -> Self {
+    /// `now` is the moment of CONNACK; the first report comes one interval later, as in the thesis, or when there is
+    /// something to tell.
+    pub(super) fn new(keep_alive: Duration, reports: Option<(LoadReporter, ReportCarrier)>, now: Instant) -> Self {
         let keep_alive = (!keep_alive.is_zero()).then_some(keep_alive);
-        let reports = reporter.map(|reporter| {
-            let interval = keep_alive.map_or(reporter.interval(), |keep_alive| keep_alive.min(reporter.interval()));
-            Reports { reporter, interval, next: after(now, interval) }
+        let reports = reports.map(|(reporter, carrier)| {
+            let shortest = keep_alive.filter(|_| carrier == ReportCarrier::PingReq);
+            let interval = shortest.map_or(reporter.interval(), |keep_alive| keep_alive.min(reporter.interval()));
+            reporter.connected();
+            Reports { reporter, carrier, interval, next: after(now, interval), last: now }
         });
         Self { keep_alive, reports, last_sent: now, unanswered_since: None }
     }
 
     /// When something is due; `None` = never. `reading`: whether an answer can come.
     pub(super) fn next(&self, reading: bool) -> Option<Instant> {
-        let ping = match (&self.reports, self.keep_alive) {
-            (Some(reports), _) => Some(reports.next),
-            (None, keep_alive) => keep_alive.map(|keep_alive| after(self.last_sent, keep_alive)),
-        };
-        match (ping, self.answer_due().filter(|_| reading)) {
-            (Some(ping), Some(answer)) => Some(ping.min(answer)),
-            (ping, answer) => ping.or(answer),
+        let report = self.reports.as_ref().filter(|reports| reports.carrier != ReportCarrier::Ack).map(Reports::due);
+        let answer = self.answer_due().filter(|_| reading);
+        [report, self.plain_due(), answer].into_iter().flatten().min()
+    }
+
+    /// Waits until [`Pings::next`] may have come nearer. Cancel safe.
+    pub(super) async fn news(&self) {
+        match &self.reports {
+            Some(reports) => reports.reporter.news().await,
+            None => pending().await,
         }
     }
 
-    /// The ping that is due. `congested`: much waits to be written, so that a report would be stale before it
-    /// leaves; the reporter goes on counting for the next one.
-    pub(super) fn due(&mut self, congested: bool, now: Instant) -> Option<PingReq> {
-        let ping = match &mut self.reports {
-            Some(reports) if reports.next <= now => {
-                reports.next = after(reports.next, reports.interval);
-                if reports.next <= now {
-                    reports.next = after(now, reports.interval); // late: no burst to make up for it
-                }
-                (!congested).then(|| PingReq::with_payload(reports.reporter.take().to_json().into()))
-            }
-            Some(_) => None,
-            None => {
-                let due = self.keep_alive.is_some_and(|keep_alive| after(self.last_sent, keep_alive) <= now);
-                due.then_some(PingReq::PLAIN) // [MQTT-3.1.2-20]
-            }
-        };
-        if ping.is_some() {
-            self.last_sent = now;
-            self.unanswered_since.get_or_insert(now);
+    /// What is due, one thing after the other. `congested`: much waits to be written, so that a report would be stale
+    /// before it leaves; the reporter goes on counting for the next one.
+    pub(super) fn due(&mut self, congested: bool, now: Instant) -> Option<Due> {
+        if self.plain_due().is_some_and(|due| due <= now) {
+            self.pinged(now);
+            return Some(Due::Ping(PingReq::PLAIN)); // [MQTT-3.1.2-20]
         }
-        ping
+        let reports = self.reports.as_mut().filter(|reports| reports.carrier != ReportCarrier::Ack)?;
+        if !reports.turn(now) || congested {
+            return None;
+        }
+        let report = reports.reporter.take();
+        if reports.carrier == ReportCarrier::Publish {
+            return Some(Due::Report(report));
+        }
+        self.pinged(now);
+        Some(Due::Ping(PingReq::with_payload(report.to_json().into())))
+    }
+
+    /// The report that an acknowledgement is to carry.
+    pub(super) fn report_for_ack(&mut self, now: Instant) -> Option<LoadReport> {
+        let reports = self.reports.as_mut().filter(|reports| reports.carrier == ReportCarrier::Ack)?;
+        reports.turn(now).then(|| reports.reporter.take())
+    }
+
+    /// When a plain ping is due: none where pings carry reports.
+    fn plain_due(&self) -> Option<Instant> {
+        let reports_in_pings = self.reports.as_ref().is_some_and(|reports| reports.carrier == ReportCarrier::PingReq);
+        let keep_alive = self.keep_alive.filter(|_| !reports_in_pings)?;
+        Some(after(self.last_sent, keep_alive))
+    }
+
+    fn pinged(&mut self, now: Instant) {
+        self.last_sent = now;
+        self.unanswered_since.get_or_insert(now);
     }
 
     /// Whether an answer should have come. Without Keep Alive there is no limit.
@@ -78,9 +110,12 @@ impl Pings {
         self.answer_due().is_some_and(|due| due <= now)
     }
 
-    /// Bytes were written to the socket.
+    /// Bytes were written to the socket. Published reports alone do not put a ping off: nothing would ever show whether
+    /// the broker is still there.
     pub(super) fn sent(&mut self, now: Instant) {
-        self.last_sent = now;
+        if !self.reports.as_ref().is_some_and(|reports| reports.carrier == ReportCarrier::Publish) {
+            self.last_sent = now;
+        }
     }
 
     /// PINGRESP has come.
@@ -100,6 +135,29 @@ impl Pings {
     }
 }
 
+impl Reports {
+    /// When a report is due: once an interval, and earlier where there is news.
+    fn due(&self) -> Instant {
+        match self.reporter.has_news() {
+            true => self.next.min(after(self.last, LoadReporter::EAGER_GAP)),
+            false => self.next,
+        }
+    }
+
+    /// Whether a report is due; if so, the next one's time begins.
+    fn turn(&mut self, now: Instant) -> bool {
+        if self.due() > now {
+            return false;
+        }
+        // In step with the interval, unless this one came before its time or late: no burst to make up for it.
+        let in_step = after(self.next, self.interval);
+        let is_in_step = self.next <= now && in_step > now;
+        self.next = if is_in_step { in_step } else { after(now, self.interval) };
+        self.last = now;
+        true
+    }
+}
+
 /// An absurdly long interval stands for one that nobody lives to see.
 fn after(instant: Instant, interval: Duration) -> Instant {
     instant.checked_add(interval).unwrap_or_else(|| instant + YEAR)
@@ -112,17 +170,23 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+    const GAP: Duration = LoadReporter::EAGER_GAP;
+
+    fn reports(interval: Duration, carrier: ReportCarrier) -> Option<(LoadReporter, ReportCarrier)> {
+        Some((LoadReporter::new(interval), carrier))
+    }
 
     #[test]
     fn reports_come_at_the_smaller_of_keep_alive_and_interval() {
         let now = Instant::now();
         for (keep_alive, interval, expected) in [(60, 1, 1), (2, 10, 2), (0, 10, 10)] {
             let reporter = LoadReporter::new(SECOND * interval);
-            let mut pings = Pings::new(SECOND * keep_alive, Some(reporter), now);
+            let mut pings = Pings::new(SECOND * keep_alive, Some((reporter, ReportCarrier::PingReq)), now);
             assert_eq!(pings.next(true), Some(now + SECOND * expected), "one interval after CONNACK");
             assert_eq!(pings.due(false, now), None);
             let at = now + SECOND * expected;
-            assert!(pings.due(false, at).is_some_and(|ping| ping.body.is_some()));
+            assert!(matches!(pings.due(false, at), Some(Due::Ping(ping)) if ping.body.is_some()));
+            assert_eq!(pings.due(false, at), None);
             pings.answered();
             assert_eq!(pings.next(true), Some(at + SECOND * expected));
         }
@@ -134,7 +198,7 @@ mod tests {
         let mut pings = Pings::new(SECOND * 10, None, now);
         pings.sent(now + SECOND * 4);
         assert_eq!(pings.due(false, now + SECOND * 13), None);
-        assert_eq!(pings.due(true, now + SECOND * 14), Some(PingReq::PLAIN));
+        assert_eq!(pings.due(true, now + SECOND * 14), Some(Due::Ping(PingReq::PLAIN)));
         assert_eq!(Pings::new(Duration::ZERO, None, now).next(true), None);
     }
 
@@ -155,9 +219,10 @@ mod tests {
     fn a_congested_connection_leaves_a_report_out_and_late_ones_are_not_made_up_for() {
         let now = Instant::now();
         let reporter = LoadReporter::new(SECOND);
+        let mut pings = Pings::new(SECOND * 60, Some((reporter.clone(), ReportCarrier::PingReq)), now);
         reporter.finish_after(SECOND);
-        let mut pings = Pings::new(SECOND * 60, Some(reporter.clone()), now);
         assert_eq!(pings.due(true, now + SECOND), None);
+        assert!(pings.next(false) > Some(now + SECOND), "nothing is tried again at once");
         assert_eq!(reporter.snapshot().processing_time, SECOND, "kept for the next report");
         assert!(pings.due(false, now + SECOND * 30).is_some());
         assert_eq!(pings.next(false), Some(now + SECOND * 31));
@@ -165,7 +230,54 @@ mod tests {
 
     #[test]
     fn absurd_intervals_do_not_overflow() {
-        let pings = Pings::new(Duration::ZERO, Some(LoadReporter::new(Duration::MAX)), Instant::now());
+        let pings = Pings::new(Duration::ZERO, reports(Duration::MAX, ReportCarrier::PingReq), Instant::now());
         assert!(pings.next(true).is_some());
+    }
+
+    #[test]
+    fn news_make_a_report_due_a_gap_after_the_last_one_and_begin_the_interval_anew() {
+        let now = Instant::now();
+        let reporter = LoadReporter::new(SECOND);
+        let mut pings = Pings::new(SECOND * 60, Some((reporter.clone(), ReportCarrier::PingReq)), now);
+        reporter.finish_after(SECOND / 100);
+        assert_eq!(pings.next(true), Some(now + GAP));
+        assert_eq!(pings.due(false, now + GAP / 2), None);
+        let first = now + GAP;
+        assert!(pings.due(false, first).is_some());
+        pings.answered();
+        assert_eq!(pings.next(true), Some(first + SECOND));
+        reporter.finish_after(SECOND / 10);
+        assert_eq!(pings.next(true), Some(first + GAP));
+        let second = first + SECOND / 2; // it happened only now
+        assert!(pings.due(false, second).is_some());
+        pings.answered();
+        assert_eq!(pings.next(true), Some(second + SECOND));
+    }
+
+    #[test]
+    fn published_reports_leave_the_plain_pings_to_keep_alive() {
+        let now = Instant::now();
+        let mut pings = Pings::new(SECOND * 3, reports(SECOND * 2, ReportCarrier::Publish), now);
+        assert_eq!(pings.next(true), Some(now + SECOND * 2));
+        assert_eq!(pings.due(false, now + SECOND * 2), Some(Due::Report(LoadReport::default())));
+        pings.sent(now + SECOND * 2);
+        assert_eq!(pings.next(true), Some(now + SECOND * 3));
+        assert_eq!(pings.due(false, now + SECOND * 4), Some(Due::Ping(PingReq::PLAIN)));
+        assert_eq!(pings.due(false, now + SECOND * 4), Some(Due::Report(LoadReport::default())));
+        assert_eq!(pings.due(false, now + SECOND * 4), None);
+    }
+
+    #[test]
+    fn acknowledgements_carry_a_report_when_it_is_due_and_no_timer_runs_for_it() {
+        let now = Instant::now();
+        let reporter = LoadReporter::new(SECOND);
+        let mut pings = Pings::new(SECOND * 60, Some((reporter.clone(), ReportCarrier::Ack)), now);
+        assert_eq!(pings.report_for_ack(now), None);
+        assert_eq!(pings.next(true), Some(now + SECOND * 60), "but for Keep Alive");
+        assert_eq!(pings.due(false, now + SECOND * 5), None);
+        assert_eq!(pings.report_for_ack(now + SECOND * 5), Some(LoadReport::default()));
+        assert_eq!(pings.report_for_ack(now + SECOND * 5), None);
+        reporter.drain();
+        assert!(pings.report_for_ack(now + SECOND * 5 + GAP).is_some_and(|report| report.draining));
     }
 }

@@ -8,6 +8,7 @@ use tenbin_session::Violation;
 
 use super::Task;
 use super::link::Link;
+use super::pings::Due;
 use crate::command::Reply;
 use crate::{ClientErrorKind, DisconnectReason};
 
@@ -104,6 +105,7 @@ impl Task {
                         self.receive(link, now)?;
                     }
                 }
+                () = link.pings.news() => {} // what is due is looked at anew
                 () = &mut timer, if armed.is_some() => {
                     armed = None;
                     self.keep_alive(link)?;
@@ -139,8 +141,11 @@ impl Task {
             }
         }
         let now = Instant::now();
-        if let Some(ping) = link.pings.due(link.is_congested(), now) {
-            link.connection.ping(ping, now, &mut link.out);
+        while let Some(due) = link.pings.due(link.is_congested(), now) {
+            match due {
+                Due::Ping(ping) => link.connection.ping(ping, now, &mut link.out),
+                Due::Report(report) => self.publish_report(link, &report, now),
+            }
         }
         Ok(())
     }

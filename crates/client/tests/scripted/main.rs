@@ -5,5 +5,6 @@ mod pinging;
 mod publishing;
 mod receiving;
 mod reconnecting;
+mod reporting;
 mod script;
 mod subscribing;

@@ -1,7 +1,8 @@
 use std::time::{Duration, Instant};
 
 use tenbin_client::{
-    ClientEvent, DisconnectReason, LoadReport, LoadReporter, ProtocolVersion, QoS, Reconnect, Violation,
+    ClientEvent, ClientOptions, DisconnectReason, LoadReport, LoadReporter, ProtocolVersion, QoS, Reconnect,
+    ReportCarrier, Violation,
 };
 use tenbin_codec::{ConnAck, Packet, PingReq, ReasonCode};
 
@@ -23,13 +24,18 @@ async fn next_report(peer: &mut Peer) -> LoadReport {
     LoadReport::from_json(&body.payload).expect("a report")
 }
 
+/// Options of a client that insists on extended pings.
+fn in_pings(server: &Server, reporter: LoadReporter) -> ClientOptions {
+    server.options().load_reporter(reporter).report_carrier(ReportCarrier::PingReq)
+}
+
 #[tokio::test]
 async fn reports_come_at_the_interval_and_begin_the_mean_anew() {
     let server = Server::start().await;
     let interval = Duration::from_millis(100);
-    let reporter = LoadReporter::new(interval);
+    let reporter = LoadReporter::new(interval).eager(false);
     let before = Instant::now();
-    let (_client, mut events, mut peer) = server.client(server.options().load_reporter(reporter.clone())).await;
+    let (_client, mut events, mut peer) = server.client(in_pings(&server, reporter.clone())).await;
     assert_eq!(next_report(&mut peer).await, LoadReport::default());
     assert!(before.elapsed() >= interval, "the first comes one interval after CONNACK");
 
@@ -62,7 +68,7 @@ async fn the_report_is_the_json_of_the_thesis() {
     let server = Server::start().await;
     let reporter = LoadReporter::new(Duration::from_millis(50));
     reporter.finish_after(Duration::from_micros(25_400));
-    let (_client, _events, mut peer) = server.client(server.options().load_reporter(reporter)).await;
+    let (_client, _events, mut peer) = server.client(in_pings(&server, reporter)).await;
     let payload = next_ping(&mut peer).await.body.unwrap().payload;
     assert_eq!(payload, &br#"{"msgsInQueue":0,"processingTimePerMsg":25.4}"#[..]);
 }
@@ -73,7 +79,7 @@ async fn a_keep_alive_shorter_than_the_interval_is_the_interval() {
     let reporter = LoadReporter::new(Duration::from_secs(3600));
     let mut connack = ConnAck::new(false, ReasonCode::Success);
     connack.properties.server_keep_alive = Some(1); // replaces the client's 60 s
-    let options = server.options().load_reporter(reporter);
+    let options = in_pings(&server, reporter);
     let (connected, mut peer) = server.answer(options, connack).await;
     let _client = connected.unwrap();
     assert_eq!(next_report(&mut peer).await, LoadReport::default());
@@ -85,7 +91,8 @@ async fn pings_are_plain_at_3_1_1_and_without_reporter() {
         let server = Server::start().await;
         let mut options = server.options().version(version).keep_alive(Duration::from_secs(1));
         if version == ProtocolVersion::V311 {
-            options = options.load_reporter(LoadReporter::new(Duration::from_millis(10)));
+            let reporter = LoadReporter::new(Duration::from_millis(10));
+            options = options.load_reporter(reporter).report_carrier(ReportCarrier::PingReq);
         }
         let before = Instant::now();
         let (_client, _events, mut peer) = server.client(options).await;

@@ -96,6 +96,29 @@ impl TopicFilter {
         topic_levels.next().is_none()
     }
 
+    /// Whether this (ordinary) filter matches every topic that `other` matches, level by level: `+` stands for a level
+    /// of `other` that is one name or `+`, a last `#` for all that follow. A filter contains itself.
+    ///
+    /// `+/#` and `#` match the same topics; of these two, only `#` contains the other.
+    pub fn contains(&self, other: &Self) -> bool {
+        let leading_wildcard = matches!(self.as_bytes().first(), Some(b'+' | b'#'));
+        if leading_wildcard && other.as_bytes().first() == Some(&b'$') {
+            return false; // [MQTT-4.7.2-1]
+        }
+        let mut other_levels = other.levels();
+        for level in self.levels() {
+            if level == b"#" {
+                return true;
+            }
+            match other_levels.next() {
+                Some(b"#") | None => return false,
+                Some(name) if level == b"+" || level == name => {}
+                Some(_) => return false,
+            }
+        }
+        other_levels.next().is_none()
+    }
+
     /// A copy that does not keep the buffer it was read from alive.
     #[must_use]
     pub fn detach(&self) -> Self {
@@ -178,6 +201,33 @@ mod tests {
         assert_eq!(shared.share_name.text(), &"group");
         assert_eq!(shared.filter.text(), &"a/+/#");
         assert_eq!(filter("a/b").unwrap().shared(), None);
+    }
+
+    #[test]
+    fn a_filter_contains_another_exactly_if_it_matches_all_of_its_topics() {
+        let paths = |levels: &[&str], longest: usize| {
+            let mut paths: Vec<String> = Vec::new();
+            let mut last = vec![String::new()];
+            for length in 0..longest {
+                let longer = |path: &String| {
+                    levels
+                        .iter()
+                        .map(|level| if length == 0 { (*level).into() } else { format!("{path}/{level}") })
+                        .collect::<Vec<String>>()
+                };
+                last = last.iter().flat_map(longer).collect();
+                paths.extend_from_slice(&last);
+            }
+            paths
+        };
+        let filters: Vec<_> = paths(&["a", "$b", "+", "#"], 3).iter().filter_map(|text| filter(text).ok()).collect();
+        let topics: Vec<_> =
+            paths(&["a", "$b", "c"], 4).iter().map(|text| TopicName::try_from(&text[..]).unwrap()).collect();
+        for (one, other) in filters.iter().flat_map(|one| filters.iter().map(move |other| (one, other))) {
+            let is_matched = topics.iter().all(|topic| one.matches(topic) || !other.matches(topic));
+            let is_exception = one.text() == &"+/#" && other.text() == &"#";
+            assert_eq!(one.contains(other), is_matched && !is_exception, "{one} {other}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub(super) fn summary(plan: &Plan, runs: &[Run]) -> Value {
             "payload_bytes": crate::payload::Stamp::PAYLOAD_LEN,
             "qos": plan.qos.bits(),
             "ping_interval_ms": plan.ping_interval.as_secs_f64() * 1e3,
+            "eager_pings": plan.eager_pings,
             "service_ms": plan.services.map(|service| service.as_secs_f64() * 1e3),
             "runs": plan.runs,
             "stable_phase": { "first": STABLE_PHASE.start, "last": STABLE_PHASE.end - 1 },

@@ -11,7 +11,7 @@ pub(super) fn write_plan(out: &mut dyn Write, plan: &Plan) -> io::Result<()> {
     let services: Vec<_> = plan.services.iter().map(|service| service.as_millis().to_string()).collect();
     writeln!(
         out,
-        "scenario {}: workers of {} ms, {} messages of {} bytes every {:?}, QoS {}, reports every {:?}",
+        "scenario {}: workers of {} ms, {} messages of {} bytes every {:?}, QoS {}, reports every {:?}{}",
         plan.scenario,
         services.join("/"),
         plan.schedule.messages,
@@ -19,6 +19,7 @@ pub(super) fn write_plan(out: &mut dyn Write, plan: &Plan) -> io::Result<()> {
         plan.schedule.interval,
         plan.qos,
         plan.ping_interval,
+        if plan.eager_pings { " and early" } else { "" },
     )?;
     writeln!(out, "latency: from creation until taken from the worker's queue, in ms")?;
     if plan.scenario == 2 {

@@ -140,6 +140,7 @@ mod tests {
             schedule: Schedule { interval: Duration::from_millis(500), messages: 6 },
             qos: QoS::AtLeastOnce,
             ping_interval: Duration::from_secs(1),
+            eager_pings: false,
             policies: vec!["random".to_owned()],
             runs: 1,
         }

@@ -16,6 +16,8 @@ pub(crate) struct Plan {
     pub(crate) schedule: Schedule,
     pub(crate) qos: QoS,
     pub(crate) ping_interval: Duration,
+    /// Reports come early where much has changed.
+    pub(crate) eager_pings: bool,
     /// Names of the policies, one of which a given broker has already.
     pub(crate) policies: Vec<String>,
     pub(crate) runs: u32,
@@ -49,6 +51,7 @@ impl Plan {
             schedule: Schedule { interval: args.interval, messages },
             qos: args.qos,
             ping_interval: args.ping_interval,
+            eager_pings: args.eager_pings,
             policies,
             runs: args.runs,
         })
@@ -97,6 +100,7 @@ mod tests {
         assert_eq!(plan.schedule, Schedule { interval: Duration::from_millis(10), messages: 1500 });
         assert_eq!((plan.qos, plan.ping_interval, plan.runs), (QoS::AtMostOnce, Duration::from_secs(1), 1));
         assert_eq!(plan.policies, ["thesis_score"]);
+        assert!(!plan.eager_pings);
     }
 
     #[test]

@@ -89,7 +89,7 @@ impl Cast {
         let mut workers = Vec::new();
         for index in 0..plan.services.len() {
             let name = Plan::subscriber_name(index);
-            let reporter = LoadReporter::new(plan.ping_interval);
+            let reporter = LoadReporter::new(plan.ping_interval).eager(plan.eager_pings);
             let options = ClientOptions::new(address, format!("{name}-{run}"))
                 .reconnect(Reconnect::Never)
                 .load_reporter(reporter.clone())

@@ -14,15 +14,28 @@ impl Connection {
         self.write_ack(packet_type, ack.packet_id, reason, now, out);
     }
 
+    /// As [`Connection::acknowledge`], with properties: left out at 3.1.1, and where the peer takes no packet of that
+    /// size `[MQTT-3.4.2-3]`, `[MQTT-3.5.2-3]`.
+    pub fn acknowledge_with(
+        &mut self,
+        ack: PendingAck,
+        reason: ReasonCode,
+        properties: AckProperties,
+        now: Instant,
+        out: &mut WriteBuffer,
+    ) {
+        let with = Ack { packet_id: ack.packet_id, reason, properties: Some(Box::new(properties)) };
+        let packet = match self.close_pending(ack, reason) {
+            PacketType::PubRec => Packet::PubRec(with),
+            _ => Packet::PubAck(with),
+        };
+        self.write_in_words(packet, now, out);
+    }
+
     /// As [`Connection::acknowledge`] for a message that is refused, in words too: see [`Connection::write_in_words`].
     pub fn refuse(&mut self, ack: PendingAck, reason: ReasonCode, words: Text, now: Instant, out: &mut WriteBuffer) {
         let properties = AckProperties { reason_string: Some(words), ..AckProperties::default() };
-        let refusal = Ack { packet_id: ack.packet_id, reason, properties: Some(Box::new(properties)) };
-        let packet = match self.close_pending(ack, reason) {
-            PacketType::PubRec => Packet::PubRec(refusal),
-            _ => Packet::PubAck(refusal),
-        };
-        self.write_in_words(packet, now, out);
+        self.acknowledge_with(ack, reason, properties, now, out);
     }
 
     /// What acknowledges a message, which no longer is pending.

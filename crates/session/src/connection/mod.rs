@@ -14,7 +14,7 @@ use tenbin_codec::{
 use crate::aliases::{InboundAliases, OutboundAliases};
 use crate::outbound::Stage;
 use crate::timers::Timers;
-use crate::{Delivery, Event, Limits, PendingAck, Session, Violation};
+use crate::{Delivery, Event, Limits, PendingAck, Session, SharedDelivery, Violation};
 
 /// Which side of the connection we are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub struct Connection {
     /// Resending after resumption: sequence number that comes next, and one past the last.
     resend: Option<(u64, u64)>,
     /// Messages that were to be sent again and are too large for this connection.
-    dropped: VecDeque<PacketId>,
+    dropped: VecDeque<(PacketId, Option<SharedDelivery>)>,
 }
 
 /// What became of a delivery.

@@ -28,7 +28,7 @@ impl Connection {
             self.write_publish(&delivery, header, now, out);
             return Sent::Written(None);
         }
-        let Some(id) = self.session.outbound.open_next(Stage::Published(delivery.clone())) else {
+        let Some(id) = self.session.outbound.open_next(Stage::Published(delivery.clone(), now)) else {
             return Sent::Blocked(delivery);
         };
         self.write_publish(&delivery, PublishHeader { packet_id: Some(id), ..header }, now, out);
@@ -42,7 +42,7 @@ impl Connection {
     pub fn resume(&mut self, now: Instant, out: &mut WriteBuffer) {
         let (first, end) = (self.session.outbound.first_sequence(), self.session.outbound.next_sequence());
         for id in (first..end).map(packet_id) {
-            if let Some(Stage::Released) = self.session.outbound.stage(id) {
+            if let Some(Stage::Released(_)) = self.session.outbound.stage(id) {
                 self.sent_open += 1;
                 self.write_ack(PacketType::PubRel, id, ReasonCode::Success, now, out);
             }
@@ -71,10 +71,11 @@ impl Connection {
         given_up
     }
 
-    /// The next message that was to be sent again and never will: this connection's peer takes smaller packets
+    /// The next message that was to be sent again and never will, and what its share group wants to know: this
+    /// connection's peer takes smaller packets
     /// than the one before `[MQTT-3.1.2-25]`. To be asked after [`Connection::resume`] and after each
     /// [`Event::Delivered`] by whoever waits for the end of every message.
-    pub fn poll_dropped(&mut self) -> Option<PacketId> {
+    pub fn poll_dropped(&mut self) -> Option<(PacketId, Option<SharedDelivery>)> {
         self.dropped.pop_front()
     }
 
@@ -112,7 +113,7 @@ impl Connection {
 
     pub(super) fn handle_puback(&mut self, ack: Ack, now: Instant, out: &mut WriteBuffer) -> Result<Event, Violation> {
         match self.session.outbound.stage(ack.packet_id) {
-            Some(Stage::Published(delivery)) if delivery.qos == QoS::AtLeastOnce => {}
+            Some(Stage::Published(delivery, _)) if delivery.qos == QoS::AtLeastOnce => {}
             Some(_) => return Err(Violation::AckMismatch(ack.packet_id)),
             None => return Ok(Event::Handled), // of an earlier life
         }
@@ -121,9 +122,9 @@ impl Connection {
 
     pub(super) fn handle_pubrec(&mut self, ack: Ack, now: Instant, out: &mut WriteBuffer) -> Result<Event, Violation> {
         let id = ack.packet_id;
-        let is_first = match self.session.outbound.stage(id) {
-            Some(Stage::Released) => false,
-            Some(Stage::Published(delivery)) if delivery.qos == QoS::ExactlyOnce => true,
+        let first = match self.session.outbound.stage(id) {
+            Some(Stage::Released(_)) => None,
+            Some(stage @ Stage::Published(delivery, _)) if delivery.qos == QoS::ExactlyOnce => Some(stage.shared()),
             Some(_) => return Err(Violation::AckMismatch(id)),
             None if ack.reason.is_error() => return Ok(Event::Handled), // over on both sides
             None => {
@@ -135,10 +136,10 @@ impl Connection {
         if ack.reason.is_error() {
             return Ok(self.delivered(id, ack.reason, now, out)); // [MQTT-4.4.0-2]
         }
-        if is_first {
+        if let Some(shared) = first {
             // One that waits to be sent again goes on from here instead.
             self.sent_open += u32::from(!self.is_counted(id));
-            self.session.outbound.advance(id, Stage::Released);
+            self.session.outbound.advance(id, Stage::Released(shared));
         }
         self.write_ack(PacketType::PubRel, id, ReasonCode::Success, now, out); // [MQTT-4.3.3-4]
         Ok(Event::Handled)
@@ -146,7 +147,7 @@ impl Connection {
 
     pub(super) fn handle_pubcomp(&mut self, ack: Ack, now: Instant, out: &mut WriteBuffer) -> Result<Event, Violation> {
         match self.session.outbound.stage(ack.packet_id) {
-            Some(Stage::Released) => Ok(self.delivered(ack.packet_id, ack.reason, now, out)),
+            Some(Stage::Released(_)) => Ok(self.delivered(ack.packet_id, ack.reason, now, out)),
             Some(_) => Err(Violation::AckMismatch(ack.packet_id)),
             None => Ok(Event::Handled),
         }
@@ -184,9 +185,9 @@ impl Connection {
         if self.is_counted(id) {
             self.sent_open = self.sent_open.saturating_sub(1);
         }
-        self.session.outbound.close(id);
+        let shared = self.session.outbound.close(id).and_then(|stage| stage.shared());
         self.resend_more(now, out);
-        Event::Delivered { packet_id: id, reason }
+        Event::Delivered { packet_id: id, reason, shared }
     }
 
     fn resend_more(&mut self, now: Instant, out: &mut WriteBuffer) {
@@ -201,16 +202,17 @@ impl Connection {
             self.resend = Some((next + 1, end));
             let id = packet_id(next);
             // PUBRELs went out at once.
-            let Some(Stage::Published(delivery)) = self.session.outbound.stage(id) else { continue };
+            let Some(Stage::Published(delivery, _)) = self.session.outbound.stage(id) else { continue };
             let delivery = delivery.clone();
             // Begun before, so expiry does not count any more. [MQTT-4.3.3-7]
             if let Some(header) = self.header(&delivery, now) {
                 let header = PublishHeader { dup: true, packet_id: Some(id), ..header }; // [MQTT-3.3.1-1]
                 self.write_publish(&delivery, header, now, out);
+                self.session.outbound.sent_again(id, now);
                 self.sent_open += 1;
             } else {
-                self.session.outbound.close(id);
-                self.dropped.push_back(id);
+                let dropped = self.session.outbound.close(id);
+                self.dropped.push_back((id, dropped.and_then(|stage| stage.shared())));
             }
         }
     }
@@ -219,7 +221,7 @@ impl Connection {
     fn is_counted(&self, id: PacketId) -> bool {
         let Some((next, end)) = self.resend else { return true };
         match self.session.outbound.stage(id) {
-            Some(Stage::Published(_)) => !(next..end).contains(&self.session.outbound.sequence(id)),
+            Some(Stage::Published(..)) => !(next..end).contains(&self.session.outbound.sequence(id)),
             _ => true,
         }
     }

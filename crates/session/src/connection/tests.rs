@@ -10,6 +10,7 @@ mod receiving;
 mod resumption;
 mod roles;
 mod sending;
+mod shared;
 
 use std::time::{Duration, Instant};
 
@@ -177,7 +178,7 @@ fn refusal(id: u16, reason: ReasonCode) -> Ack {
 #[track_caller]
 fn assert_delivered(event: Result<Event, Violation>, id: u16, expected: ReasonCode) {
     match event {
-        Ok(Event::Delivered { packet_id, reason }) => assert_eq!((packet_id.get(), reason), (id, expected)),
+        Ok(Event::Delivered { packet_id, reason, .. }) => assert_eq!((packet_id.get(), reason), (id, expected)),
         other => panic!("{other:?}"),
     }
 }

@@ -191,6 +191,24 @@ impl Scenario {
         }
     }
 
+    /// One of which nothing else is known: QoS 0, everything else as a file has it by default.
+    pub(crate) fn of(name: String, messages: NonZeroU32, arrivals: Arrivals, workers: Vec<WorkerKind>) -> Self {
+        Self {
+            name,
+            about: String::new(),
+            qos: qos_0(),
+            seeds: one(),
+            messages,
+            arrivals,
+            publishers: one(),
+            topics: one(),
+            idle: one_second(),
+            pings: Pings::default(),
+            churn: None,
+            workers,
+        }
+    }
+
     /// The number of workers at the start and of those that join by themselves.
     pub fn worker_count(&self) -> u32 {
         self.workers.iter().map(|kind| kind.count.get()).fold(0, u32::saturating_add)
@@ -225,6 +243,26 @@ impl Scenario {
 }
 
 impl WorkerKind {
+    /// One worker of this mean service time, everything else as a file has it by default.
+    pub(crate) fn of(service: Span) -> Self {
+        Self {
+            count: one(),
+            service,
+            distribution: Distribution::Fixed,
+            threads: one(),
+            delay: near(),
+            weight: one(),
+            reports: Reports::Honest,
+            acknowledges: Acknowledges::AfterProcessing,
+            remembered: false,
+            joins: None,
+            leaves: None,
+            dies: None,
+            pauses: Vec::new(),
+            steps: Vec::new(),
+        }
+    }
+
     /// Key and fault of the first value out of its range.
     fn fault(&self) -> Option<(&'static str, String)> {
         if self.service == Span::ZERO {

@@ -1,7 +1,7 @@
 //! The peer's Maximum Packet Size.
 
 use super::*;
-use tenbin_codec::{SubAck, TopicFilter};
+use tenbin_codec::{AckProperties, SubAck, TopicFilter};
 
 /// Size of `delivery` as a packet without alias, in bytes.
 fn size_of_packet(delivery: &Delivery) -> u32 {
@@ -81,7 +81,7 @@ fn mqtt_3_1_2_25_a_message_too_large_for_the_next_connection_is_dropped_and_told
     side.handle(pubrec(first));
     assert_delivered(side.take(pubcomp(first)), first, ReasonCode::Success);
     assert_eq!(side.published(), [(last, true)]);
-    assert_eq!([(); 3].map(|()| side.connection.poll_dropped()), [Some(second), Some(third), None]);
+    assert_eq!([(); 3].map(|()| side.connection.poll_dropped().map(|(id, _)| id)), [Some(second), Some(third), None]);
     assert_eq!(side.connection.session().in_flight(), 1);
 }
 
@@ -104,4 +104,29 @@ fn mqtt_3_1_2_24_other_packets_are_not_sent_above_the_maximum_either() {
     assert!(side.connection.unsubscribe(filters("a"), side.now, &mut side.out).is_some());
     assert!(side.connection.unsubscribe(filters("a/b/c/d/e"), side.now, &mut side.out).is_none());
     assert!(matches!(side.answer(), Packet::Unsubscribe(_)));
+}
+
+#[test]
+fn mqtt_3_4_2_3_and_3_5_2_3_an_acknowledgement_too_large_with_its_properties_goes_without() {
+    for (qos, plain) in [(QoS::AtLeastOnce, puback(7)), (QoS::ExactlyOnce, pubrec(7))] {
+        for (version, maximum, carries) in [
+            (ProtocolVersion::V5, u32::MAX, true),
+            (ProtocolVersion::V5, 22, true),
+            (ProtocolVersion::V5, 21, false),
+            (ProtocolVersion::V311, u32::MAX, false),
+        ] {
+            let mut side = Side::new(Role::Client, version, limited(maximum), Session::new(), epoch());
+            assert!(matches!(side.take(Packet::Publish(publish(7, qos))), Ok(Event::Publish(_))));
+            let properties = AckProperties::with_load_report(Text::from_static("{12345}"));
+            let ack = PendingAck { packet_id: packet_id(7), qos };
+            let (now, out) = (side.now, &mut side.out);
+            side.connection.acknowledge_with(ack, ReasonCode::Success, properties.clone(), now, out);
+            match side.answer() {
+                Packet::PubAck(ack) | Packet::PubRec(ack) if carries => {
+                    assert_eq!(ack.properties.as_deref(), Some(&properties));
+                }
+                other => assert_eq!(other, plain, "{version} {maximum}"),
+            }
+        }
+    }
 }

@@ -1,0 +1,4 @@
+//! A whole broker in this process, where its insides can be looked at.
+
+mod client;
+mod outstanding;

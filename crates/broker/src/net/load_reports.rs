@@ -1,0 +1,98 @@
+//! What the balancer gets to know of a client: its own reports (thesis §4.1), whatever they come in, and what becomes of
+//! the messages that share groups gave it.
+
+use std::time::{Duration, Instant};
+
+use tenbin_balancer::{LoadReport, Rng};
+use tenbin_codec::{Packet, PingReq, ReasonCode, ReportCarrier, Text};
+use tenbin_session::{Publication, SharedDelivery};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::connection::ConnectionTask;
+use crate::outbox::Booked;
+
+impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
+    /// The report that an acknowledgement carries: to be taken over once the acknowledgement itself has been.
+    pub(super) fn report_in(&self, packet: &Packet) -> Option<Text> {
+        let (Packet::PubAck(ack) | Packet::PubRec(ack) | Packet::PubComp(ack)) = packet else { return None };
+        let properties = ack.properties.as_ref()?; // nearly always there are none
+        properties.load_report().filter(|_| self.report_carriers.contains(ReportCarrier::Ack)).cloned()
+    }
+
+    /// Takes over what an extended PINGREQ says; where none is taken, the decoder lets none through.
+    pub(super) fn pinged(&mut self, ping: &PingReq, now: Instant) {
+        match ping.body.as_ref().filter(|body| !body.payload.is_empty()) {
+            Some(body) => self.take_report(&body.payload, now),
+            None => self.lease.client.load.plain_ping(self.shared.clock.nanos(now)),
+        }
+    }
+
+    /// The client has acknowledged, for good, what a share group gave it, or refused it.
+    pub(super) fn acknowledged(&self, delivery: &SharedDelivery, reason: ReasonCode, now: Instant) {
+        let (load, clock) = (&self.lease.client.load, self.shared.clock);
+        let booked = Booked::of_sent(delivery);
+        if reason.is_error() {
+            booked.take_back(load, clock.nanos(now));
+        } else if delivery.sent_at < self.established_at {
+            // Of an earlier connection: the time since then says nothing of the client's speed.
+            load.written(booked.messages, booked.bytes, false, clock.nanos(now));
+        } else {
+            let bytes = u32::try_from(booked.bytes).unwrap_or(u32::MAX);
+            load.acknowledged(clock.nanos(delivery.sent_at), bytes, clock.nanos(now));
+        }
+    }
+
+    /// The socket has taken what it takes now; `is_backlogged`: not all.
+    pub(super) fn tell_written(&mut self, is_backlogged: bool) {
+        let booked = self.unwritten.take_written(self.transport.written());
+        if !booked.is_nothing() {
+            let now = self.shared.clock.nanos(Instant::now());
+            self.lease.client.load.written(booked.messages, booked.bytes, is_backlogged, now);
+        }
+    }
+
+    /// Takes over a report that was published; what its acknowledgement says.
+    pub(super) fn published_report(&mut self, publication: &Publication, now: Instant) -> ReasonCode {
+        if !self.report_carriers.contains(ReportCarrier::Publish) {
+            return ReasonCode::NotAuthorized; // then it is one more topic that is not the clients'
+        }
+        self.take_report(&publication.payload, now);
+        ReasonCode::Success
+    }
+
+    /// The client wants no further messages: what share groups gave it and it has not been sent goes to others. What is
+    /// under way stays with it.
+    fn hand_over(&mut self, now: Instant) {
+        // Where nobody else takes it, all of it comes back: not more often than is of use.
+        if self.handed_over_at.is_some_and(|at| now.saturating_duration_since(at) < HAND_OVER_INTERVAL) {
+            return;
+        }
+        self.handed_over_at = Some(now);
+        let client = &self.lease.client;
+        let waiting = client.outbox.withdraw(|delivery| delivery.share.is_some());
+        if !waiting.is_empty() {
+            tracing::debug!(client = ?client.id, messages = waiting.len(), "draining: its messages go to others");
+            self.shared.router.redispatch(waiting, now, &mut Rng::new(client.number));
+        }
+    }
+
+    /// Takes a report over. One that does not parse changes nothing, and nothing is said about it.
+    pub(super) fn take_report(&mut self, json: &[u8], now: Instant) {
+        match LoadReport::from_json(json) {
+            Ok(report) => {
+                self.lease.client.load.report(&report, self.shared.clock.nanos(now));
+                self.shared.metrics.load_reports.add(1);
+                if report.draining {
+                    self.hand_over(now);
+                }
+            }
+            Err(error) => {
+                self.shared.metrics.load_reports_rejected.add(1);
+                tracing::debug!(client = ?self.lease.client.id, %error, "load report rejected");
+            }
+        }
+    }
+}
+
+/// How often what waits for a client that drains is offered to others at most.
+const HAND_OVER_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,0 +1,163 @@
+//! How load reports travel: the names that both sides know. What a report says is not the codec's business.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::{AckProperties, Text, UserProperty};
+
+/// What a client's load report can travel in. Displayed, parsed and configured by the same words.
+///
+/// | carrier | word | where the report stands | versions |
+/// |---|---|---|---|
+/// | [`PingReq`](Self::PingReq) | `pingreq` | payload of the extended PINGREQ | 5.0 |
+/// | [`Ack`](Self::Ack) | `ack` | User Property [`PROPERTY`](Self::PROPERTY) of PUBACK, PUBREC and PUBCOMP | 5.0 |
+/// | [`Publish`](Self::Publish) | `publish` | payload of a PUBLISH to [`TOPIC`](Self::TOPIC) | all |
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReportCarrier {
+    /// The extended PINGREQ (thesis §4.1.1).
+    PingReq = 1,
+    /// An acknowledgement of a message that the client received.
+    Ack = 2,
+    /// A message to the server itself.
+    Publish = 4,
+}
+
+/// Some of the [`ReportCarrier`]s: what a server takes.
+///
+/// ```
+/// use tenbin_codec::{ReportCarrier, ReportCarriers, Text, UserProperty};
+///
+/// let some = ReportCarriers::from_iter([ReportCarrier::Publish, ReportCarrier::Ack]);
+/// let told = UserProperty::new(Text::from_static("load-report"), Text::from_static("ack,publish"));
+/// assert_eq!(some.to_property(), Some(told.clone()));
+/// assert_eq!(ReportCarriers::told(&[told]), some);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReportCarriers(u8);
+
+impl ReportCarrier {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::PingReq, Self::Ack, Self::Publish];
+    /// The topic of [`ReportCarrier::Publish`]: its messages are for the server and go to nobody.
+    pub const TOPIC: &str = "$load";
+    /// Name of the User Property of [`ReportCarrier::Ack`]; the first one counts.
+    pub const PROPERTY: &str = "load";
+
+    /// Its word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::PingReq => "pingreq",
+            Self::Ack => "ack",
+            Self::Publish => "publish",
+        }
+    }
+}
+
+impl fmt::Display for ReportCarrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for ReportCarrier {
+    type Err = UnknownCarrier;
+
+    fn from_str(word: &str) -> Result<Self, UnknownCarrier> {
+        Self::ALL.into_iter().find(|carrier| carrier.as_str() == word).ok_or(UnknownCarrier)
+    }
+}
+
+/// A word that stands for no [`ReportCarrier`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnknownCarrier;
+
+impl fmt::Display for UnknownCarrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no carrier of load reports: pingreq, ack and publish are")
+    }
+}
+
+impl std::error::Error for UnknownCarrier {}
+
+impl ReportCarriers {
+    /// Every carrier there is.
+    pub const ALL: Self = Self(7);
+    /// Name of the User Property of CONNACK in which a server tells what it takes: the words in the order of
+    /// [`ReportCarrier::ALL`], with commas and no spaces between them. A server that takes none says nothing.
+    pub const PROPERTY: &str = "load-report";
+
+    /// Whether `carrier` is one of them.
+    pub fn contains(self, carrier: ReportCarrier) -> bool {
+        self.0 & carrier as u8 != 0
+    }
+
+    /// The User Property that tells them; `None` where there is none to tell.
+    pub fn to_property(self) -> Option<UserProperty> {
+        let words = ReportCarrier::ALL.into_iter().filter(|&carrier| self.contains(carrier));
+        let value = words.map(ReportCarrier::as_str).collect::<Vec<_>>().join(",");
+        let value = Text::try_from(value).ok().filter(|value| !value.is_empty())?;
+        Some(UserProperty::new(Text::from_static(Self::PROPERTY), value))
+    }
+
+    /// What the User Properties of a CONNACK tell; words that are not known yet are passed over.
+    pub fn told(properties: &[UserProperty]) -> Self {
+        let told = properties.iter().find(|property| property.name.as_bytes() == Self::PROPERTY.as_bytes());
+        let words = told.map_or("", |property| property.value.as_str()).split(',');
+        words.filter_map(|word| word.trim().parse().ok()).collect()
+    }
+}
+
+impl FromIterator<ReportCarrier> for ReportCarriers {
+    fn from_iter<I: IntoIterator<Item = ReportCarrier>>(carriers: I) -> Self {
+        Self(carriers.into_iter().fold(0, |bits, carrier| bits | carrier as u8))
+    }
+}
+
+impl fmt::Debug for ReportCarriers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(ReportCarrier::ALL.into_iter().filter(|&carrier| self.contains(carrier))).finish()
+    }
+}
+
+impl AckProperties {
+    /// The load report that an acknowledgement carries, as it was sent.
+    pub fn load_report(&self) -> Option<&Text> {
+        let mut properties = self.user_properties.iter();
+        properties
+            .find(|property| property.name.as_bytes() == ReportCarrier::PROPERTY.as_bytes())
+            .map(|property| &property.value)
+    }
+
+    /// With nothing but a load report.
+    pub fn with_load_report(report: Text) -> Self {
+        let property = UserProperty::new(Text::from_static(ReportCarrier::PROPERTY), report);
+        Self { user_properties: vec![property], ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_is_read_back_whatever_else_is_said() {
+        for bits in 0..8 {
+            let carriers = ReportCarriers(bits);
+            let other = UserProperty::new(Text::from_static("load"), Text::from_static("ack"));
+            let properties: Vec<_> = [other].into_iter().chain(carriers.to_property()).collect();
+            assert_eq!(ReportCarriers::told(&properties), carriers);
+        }
+        let told = |value| {
+            ReportCarriers::told(&[UserProperty::new(Text::from_static("load-report"), Text::from_static(value))])
+        };
+        assert_eq!(told("smoke, ack ,PINGREQ,"), ReportCarriers::from_iter([ReportCarrier::Ack]));
+        assert_eq!(told(""), ReportCarriers::default());
+    }
+
+    #[test]
+    fn all_are_all() {
+        assert_eq!(ReportCarriers::from_iter(ReportCarrier::ALL), ReportCarriers::ALL);
+        assert_eq!(format!("{:?}", ReportCarriers::ALL), "{PingReq, Ack, Publish}");
+        assert_eq!("ping".parse::<ReportCarrier>(), Err(UnknownCarrier));
+    }
+}

@@ -1,0 +1,88 @@
+//! What a share group gets to know when a delivery ends that it chose the peer for.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use super::*;
+use crate::SharedDelivery;
+
+#[test]
+fn the_end_of_a_delivery_tells_when_it_was_sent_last() {
+    for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+        let mut side = Side::server(Limits::default());
+        let sent_at = side.now;
+        let id = shared(&mut side, qos);
+        side.now += Duration::from_secs(3);
+        assert_eq!(ended(&mut side, id, qos), Some(about(sent_at)), "{qos}");
+        assert_eq!(side.connection.session().shared_in_flight().count(), 0);
+    }
+}
+
+#[test]
+fn one_that_is_sent_again_counts_from_then() {
+    let mut side = Side::server(Limits::default());
+    let (first, second) = (shared(&mut side, QoS::AtLeastOnce), shared(&mut side, QoS::ExactlyOnce));
+    side.now += Duration::from_secs(3);
+    let mut side = side.reconnect(Limits { peer_receive_maximum: 1, ..Limits::default() });
+    let again = side.now;
+    assert_eq!(side.published(), [(first, true)]);
+    side.now += Duration::from_secs(3);
+    assert_eq!(ended(&mut side, first, QoS::AtLeastOnce), Some(about(again)));
+    assert_eq!(ended(&mut side, second, QoS::ExactlyOnce), Some(about(again + Duration::from_secs(3))));
+}
+
+#[test]
+fn a_refusal_tells_too_and_what_no_group_has_sent_tells_nothing() {
+    let mut side = Side::server(Limits::default());
+    let refused = shared(&mut side, QoS::ExactlyOnce);
+    let own = side.sent(QoS::AtLeastOnce).unwrap();
+    assert_eq!(side.connection.session().shared_in_flight().collect::<Vec<_>>(), [about(side.now)]);
+    match side.take(Packet::PubRec(refusal(refused, ReasonCode::QuotaExceeded))) {
+        Ok(Event::Delivered { shared, .. }) => assert_eq!(shared, Some(about(side.now))),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(ended(&mut side, own, QoS::AtLeastOnce), None);
+}
+
+#[test]
+fn what_waits_for_pubcomp_or_is_dropped_for_its_size_is_told_as_well() {
+    let mut side = Side::server(Limits::default());
+    let (released, large) = (shared(&mut side, QoS::ExactlyOnce), shared(&mut side, QoS::ExactlyOnce));
+    side.handle(pubrec(released));
+    assert_eq!(side.connection.session().shared_in_flight().count(), 2);
+    let mut side = side.reconnect(Limits { peer_maximum_packet_size: 8, ..Limits::default() });
+    let dropped = side.connection.poll_dropped().map(|(id, shared)| (id.get(), shared.is_some()));
+    assert_eq!(dropped, Some((large, true)));
+    assert_eq!(side.connection.session().shared_in_flight().count(), 1);
+    match side.take(pubcomp(released)) {
+        Ok(Event::Delivered { shared, .. }) => assert!(shared.is_some()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Sends what a group chose the peer for.
+fn shared(side: &mut Side, qos: QoS) -> u16 {
+    let delivery = Delivery { share: NonZeroU64::new(7), ..delivery("topic", qos) };
+    match side.send(delivery) {
+        Sent::Written(Some(id)) => id.get(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Acknowledges to the end: what is told then.
+fn ended(side: &mut Side, id: u16, qos: QoS) -> Option<SharedDelivery> {
+    let last = if qos == QoS::AtLeastOnce {
+        puback(id)
+    } else {
+        side.handle(pubrec(id));
+        pubcomp(id)
+    };
+    match side.take(last) {
+        Ok(Event::Delivered { packet_id, shared, .. }) if packet_id.get() == id => shared,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn about(sent_at: Instant) -> SharedDelivery {
+    SharedDelivery { template_bytes: delivery("topic", QoS::AtMostOnce).template.len(), sent_at }
+}

@@ -1,0 +1,116 @@
+//! All shipped scenarios, the goals, and scenarios that nobody has thought of.
+
+mod goals;
+mod random;
+mod report;
+mod shipped;
+
+use std::io::Write;
+
+use tenbin_balancer::Policy;
+
+pub use goals::{Figure, GOALS, Goal};
+pub use random::random_scenario;
+pub use shipped::shipped;
+
+use crate::{
+    SimulateError,
+    args::{Format, How, SuiteArgs},
+    chooser::Chooser,
+    figures::Figures,
+    json,
+    runs::{Case, run_all},
+};
+
+/// A goal and what was reached.
+#[derive(Clone, Copy, Debug)]
+pub struct Judged {
+    /// What was wanted.
+    pub goal: Goal,
+    /// What it came to.
+    pub value: f64,
+}
+
+impl Judged {
+    /// Whether the goal is met; figures count as they are printed, to a tenth.
+    pub fn is_met(&self) -> bool {
+        self.value < self.goal.at_most + 0.05
+    }
+}
+
+/// Runs what the goals speak of and judges `adaptive`, each scenario with so many seeds as it says, or at
+/// most `seeds_max`.
+pub fn judge(goals: &[Goal], seeds_max: u32) -> Vec<Judged> {
+    let scenarios = shipped();
+    let cases: Vec<_> = goals
+        .iter()
+        .map(|goal| {
+            let scenario = scenarios.iter().find(|scenario| scenario.name == goal.scenario);
+            let scenario = scenario.unwrap_or_else(|| panic!("no scenario {}", goal.scenario));
+            let choosers = vec![ADAPTIVE, ROUND_ROBIN];
+            Case { scenario, qos: goal.qos, choosers, seed: 1, seeds: scenario.seeds.get().min(seeds_max) }
+        })
+        .collect();
+    let figures = run_all(&cases);
+    goals.iter().zip(&figures).map(|(&goal, of)| Judged { goal, value: goal.figure.value(&of[0], &of[1]) }).collect()
+}
+
+pub(crate) fn run(args: &SuiteArgs, out: &mut dyn Write) -> Result<(), SimulateError> {
+    let how = &args.how;
+    let scenarios = shipped();
+    let choosers = choosers(how);
+    let cases = Case::of(&scenarios, &choosers, how);
+    let figures = run_all(&cases);
+
+    let random: Vec<_> = (0..args.random).map(|index| random_scenario(random_seed(how.seed, index))).collect();
+    let random_cases = Case::of(&random, &[ADAPTIVE, THESIS_SCORE], how);
+    let random_figures = run_all(&random_cases);
+
+    let judged = judge_cases(&cases, &figures);
+    match how.format {
+        Format::Table => {
+            report::write_overview(out, &cases, &figures)?;
+            report::write_goals(out, &judged)?;
+            report::write_random(out, &random_cases, &random_figures)?;
+        }
+        Format::Json => {
+            let all = cases.iter().chain(&random_cases).zip(figures.iter().chain(&random_figures));
+            let cases: Vec<_> = all.map(|(case, figures)| json::case(case, figures)).collect();
+            writeln!(out, "{:#}", serde_json::json!({ "scenarios": cases, "goals": report::goals_json(&judged) }))?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn choosers(how: &How) -> Vec<Chooser> {
+    let mut choosers = if how.policy.is_empty() { Chooser::telling() } else { how.policy.clone() };
+    // Those that the goals need.
+    for needed in [ADAPTIVE, ROUND_ROBIN] {
+        if !choosers.contains(&needed) {
+            choosers.push(needed);
+        }
+    }
+    choosers
+}
+
+fn judge_cases(cases: &[Case<'_>], figures: &[Vec<Figures>]) -> Vec<Judged> {
+    let judge = |&goal: &Goal| {
+        let of_goal = |case: &Case<'_>| case.scenario.name == goal.scenario && case.qos == goal.qos;
+        let index = cases.iter().position(of_goal)?;
+        let of = |chooser| {
+            let column = cases[index].choosers.iter().position(|&is| is == chooser)?;
+            figures[index].get(column)
+        };
+        Some(Judged { goal, value: goal.figure.value(of(ADAPTIVE)?, of(ROUND_ROBIN)?) })
+    };
+    GOALS.iter().filter_map(judge).collect()
+}
+
+/// Another hundred thousand for each seed of the suite, so that what one run was tuned with is new to the next.
+fn random_seed(seed: u64, index: u32) -> u64 {
+    seed.wrapping_mul(100_000).wrapping_add(u64::from(index))
+}
+
+const ADAPTIVE: Chooser = Chooser::Policy(Policy::Adaptive);
+const ROUND_ROBIN: Chooser = Chooser::Policy(Policy::RoundRobin);
+const THESIS_SCORE: Chooser = Chooser::Policy(Policy::ThesisScore);
