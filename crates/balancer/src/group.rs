@@ -8,6 +8,7 @@ use crate::{
     members::{Member, MemberId, Members, Seated, Snapshot},
     nanos::Nanos,
     rules::Rules,
+    shadow::ShadowRecord,
     sync::{AtomicU64, Mutex, OwnLine, Published, Relaxed, lock},
 };
 
@@ -34,9 +35,11 @@ pub struct Group<T> {
 impl<T> Group<T> {
     /// An empty group that will choose by `rules`; a [`Policy`](crate::Policy) alone will do.
     pub fn new(rules: impl Into<Rules>) -> Self {
+        let rules = rules.into();
+        let shadow = rules.shadow.map(|policy| Arc::new(ShadowRecord::new(policy, 0)));
         Self {
             writers: Mutex::new(()),
-            published: Published::new(Snapshot::new(rules.into(), Vec::new())),
+            published: Published::new(Snapshot::new(rules, Vec::new(), shadow)),
             sequence: OwnLine(AtomicU64::new(0)),
             view: OwnLine(GroupView::new()),
         }
@@ -50,10 +53,15 @@ impl<T> Group<T> {
     /// Chooses by `rules` from now on; picks under way may go by the old ones. Members, their loads and turns stay.
     pub fn set_rules(&self, rules: impl Into<Rules>) {
         let rules = rules.into();
-        self.update(|current, _| {
-            let is_changed = *current != rules;
+        self.update(|current, roster, shadow| {
+            if *current == rules {
+                return false;
+            }
             *current = rules;
-            is_changed
+            // It begins where the group is.
+            *shadow = rules.shadow.map(|policy| Arc::new(ShadowRecord::new(policy, self.sequence.0.load(Relaxed))));
+            roster.iter_mut().for_each(|seated| seated.shadow_turn = seated.turn);
+            true
         });
     }
 
@@ -65,7 +73,7 @@ impl<T> Group<T> {
     /// turn and the time of its joining.
     pub fn join(&self, id: MemberId, load: Arc<MemberLoad>, weight: u32, value: T, now: Nanos) {
         let weight = weight.max(1);
-        self.update(|_, roster| match roster.iter_mut().find(|seated| seated.member.id == id) {
+        self.update(|_, roster, shadow| match roster.iter_mut().find(|seated| seated.member.id == id) {
             Some(seated) => {
                 let joined_at = seated.member.joined_at;
                 seated.member = Arc::new(Member { id, value, load, weight, joined_at });
@@ -74,7 +82,8 @@ impl<T> Group<T> {
             None => {
                 let turn = self.sequence.0.fetch_add(1, Relaxed);
                 let member = Arc::new(Member { id, value, load, weight, joined_at: now });
-                roster.push(Seated { member, turn });
+                let shadow_turn = shadow.as_ref().map_or(turn, |record| record.sequence.0.fetch_add(1, Relaxed));
+                roster.push(Seated { member, turn, shadow_turn });
                 true
             }
         });
@@ -82,7 +91,7 @@ impl<T> Group<T> {
 
     /// Removes a member; `false` if there was none of that name. A pick under way may still return it.
     pub fn leave(&self, id: MemberId) -> bool {
-        self.update(|_, roster| {
+        self.update(|_, roster, _| {
             let before = roster.len();
             roster.retain(|seated| seated.member.id != id);
             roster.len() < before
@@ -104,14 +113,17 @@ impl<T> Group<T> {
         self.len() == 0
     }
 
-    /// Publishes what `change` makes of rules and members, if it says that it changed them.
-    fn update(&self, change: impl FnOnce(&mut Rules, &mut Vec<Seated<T>>) -> bool) -> bool {
+    /// Publishes what `change` makes of rules, members and what the shadow records, if it says that it changed them.
+    fn update(
+        &self,
+        change: impl FnOnce(&mut Rules, &mut Vec<Seated<T>>, &mut Option<Arc<ShadowRecord>>) -> bool,
+    ) -> bool {
         let writer = lock(&self.writers);
         let current = self.published.load();
-        let (mut rules, mut roster) = (current.rules(), current.roster());
-        let changed = change(&mut rules, &mut roster);
+        let (mut rules, mut roster, mut shadow) = (current.rules(), current.roster(), current.shadow().cloned());
+        let changed = change(&mut rules, &mut roster, &mut shadow);
         if changed {
-            self.published.store(Snapshot::new(rules, roster));
+            self.published.store(Snapshot::new(rules, roster, shadow));
         }
         // `current` outlives the lock: the destructor of a value that leaves with it may use the group.
         drop(writer);

@@ -4,15 +4,16 @@ use std::{fmt, iter::FusedIterator, slice, sync::Arc};
 
 use crate::{
     dispatch::Dispatch,
-    explain::Candidate,
+    explain::{Candidate, Explanation},
     group_view::GroupView,
     load::MemberLoad,
     nanos::Nanos,
     pick::{Table, book, pick, preview},
-    policy::Policy,
+    policy::{Policy, adaptive::SCAN_MAX},
     rng::Rng,
     rules::Rules,
     seats::Seats,
+    shadow::{Shadow, ShadowFigures, ShadowRecord},
     sync::{AtomicU64, PublishedGuard, Relaxed},
 };
 
@@ -75,8 +76,21 @@ impl<T> Members<'_, T> {
     /// `None` only if there is no member. Takes no lock and allocates nothing. `dispatch.at` may be the same for
     /// many picks; then members of equal merit take turns. `rng` is for the policies that choose at random.
     pub fn pick(&self, dispatch: &Dispatch, rng: &mut Rng) -> Option<&Member<T>> {
-        let index = pick(self.table(self.snapshot.rules.policy), dispatch, rng)?;
+        let table = self.table(self.snapshot.rules.policy);
+        let index = match &self.snapshot.shadow {
+            None => pick(table, dispatch, rng)?,
+            Some(shadow) => shadow.pick_beside(table, dispatch, rng)?,
+        };
         Some(&self.snapshot.members[index])
+    }
+
+    /// Chooses and books like [`pick`](Self::pick), and tells what the choice was made from. Allocates; made for a
+    /// choice now and then.
+    pub fn pick_explained(&self, dispatch: &Dispatch, rng: &mut Rng) -> Option<(&Member<T>, Explanation)> {
+        let candidates = if self.len() <= SCAN_MAX { self.explain(dispatch) } else { self.some(dispatch, rng.clone()) };
+        let member = self.pick(dispatch, rng)?;
+        let explanation = Explanation::new(&self.snapshot.rules, dispatch, candidates, self.len(), member.id);
+        Some((member, explanation))
     }
 
     /// Chooses and books among the members that `wanted` says, for a message that not every member can take. Not
@@ -88,6 +102,9 @@ impl<T> Members<'_, T> {
         let merit = |index: usize| (seats.loads()[index].rank(), seats.loads()[index].pending(), seats.turn(index));
         let (index, member) = members.min_by_key(|(index, _)| merit(*index))?;
         seats.take_turn(index, self.sequence.fetch_add(1, Relaxed));
+        if let Some(shadow) = &self.snapshot.shadow {
+            shadow.take_turn(index);
+        }
         book(seats, index, &self.view.at(dispatch.at, seats), dispatch);
         Some(member)
     }
@@ -103,6 +120,27 @@ impl<T> Members<'_, T> {
     pub fn explain(&self, dispatch: &Dispatch) -> Vec<Candidate> {
         let view = self.view.at(dispatch.at, &self.snapshot.seats);
         self.iter().map(|member| Candidate::of(member.id, &member.load, &view, dispatch.at)).collect()
+    }
+
+    /// Whom a pick with these numbers would choose, and others spread over the group.
+    fn some(&self, dispatch: &Dispatch, mut rng: Rng) -> Vec<Candidate> {
+        let (len, count) = (self.len(), Explanation::CANDIDATES_MAX);
+        let first = rng.clone().below(len);
+        let mut indices: Vec<_> = (0..count).map(|number| (first + number * len / count) % len).collect();
+        indices.extend(preview(self.table(self.snapshot.rules.policy), dispatch, &mut rng));
+        indices.sort_unstable();
+        indices.dedup();
+        let view = self.view.at(dispatch.at, &self.snapshot.seats);
+        let candidate = |index: usize| {
+            let member = &self.snapshot.members[index];
+            Candidate::of(member.id, &member.load, &view, dispatch.at)
+        };
+        indices.into_iter().map(candidate).collect()
+    }
+
+    /// How the shadow of these rules compares with the policy that acts; `None` if there is no shadow.
+    pub fn shadow(&self) -> Option<ShadowFigures> {
+        self.snapshot.shadow.as_ref().map(|shadow| shadow.record().figures())
     }
 
     /// What the group chooses by.
@@ -166,20 +204,25 @@ impl<T> FusedIterator for Iter<'_, T> {}
 
 /// What a group publishes: its rules, its members, and apart from them what a scan reads of them.
 ///
-/// INVARIANT: `members` and `seats` have the same length and order.
+/// INVARIANT: `members`, `seats` and those of `shadow` have the same length and order.
 #[derive(Debug)]
 pub(crate) struct Snapshot<T> {
     rules: Rules,
     members: Box<[Arc<Member<T>>]>,
     seats: Seats,
+    /// If the rules have one.
+    shadow: Option<Shadow>,
 }
 
 impl<T> Snapshot<T> {
-    pub(crate) fn new(rules: Rules, roster: Vec<Seated<T>>) -> Self {
+    /// `shadow` is that of the rules.
+    pub(crate) fn new(rules: Rules, roster: Vec<Seated<T>>, shadow: Option<Arc<ShadowRecord>>) -> Self {
         let turns: Vec<u64> = roster.iter().map(|seated| seated.turn).collect();
+        let shadow_turns: Vec<u64> = roster.iter().map(|seated| seated.shadow_turn).collect();
         let members: Box<[_]> = roster.into_iter().map(|seated| seated.member).collect();
-        let loads = members.iter().map(|member| Arc::clone(&member.load)).collect();
-        Self { rules, seats: Seats::new(loads, &turns), members }
+        let loads: Box<[_]> = members.iter().map(|member| Arc::clone(&member.load)).collect();
+        let shadow = shadow.map(|record| Shadow::new(loads.clone(), &shadow_turns, record));
+        Self { rules, seats: Seats::new(loads, &turns), members, shadow }
     }
 
     /// The members with their turns as they are now, to make the next snapshot of.
@@ -187,7 +230,11 @@ impl<T> Snapshot<T> {
     /// A turn taken between this copy and the publication of the next snapshot is lost with the old one: that
     /// member may be chosen once more before its turn. Its load, which is shared by both, has the message.
     pub(crate) fn roster(&self) -> Vec<Seated<T>> {
-        let seated = |(index, member)| Seated { member: Arc::clone(member), turn: self.seats.turn(index) };
+        let seated = |(index, member)| {
+            let turn = self.seats.turn(index);
+            let shadow_turn = self.shadow.as_ref().map_or(turn, |shadow| shadow.seats().turn(index));
+            Seated { member: Arc::clone(member), turn, shadow_turn }
+        };
         self.members.iter().enumerate().map(seated).collect()
     }
 
@@ -195,13 +242,20 @@ impl<T> Snapshot<T> {
         self.rules
     }
 
+    /// What the shadow of these rules has recorded.
+    pub(crate) fn shadow(&self) -> Option<&Arc<ShadowRecord>> {
+        self.shadow.as_ref().map(Shadow::record)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.members.len()
     }
 }
 
-/// A member and its turn, while a writer makes a snapshot.
+/// A member and its turns, while a writer makes a snapshot.
 pub(crate) struct Seated<T> {
     pub(crate) member: Arc<Member<T>>,
     pub(crate) turn: u64,
+    /// By the policy that does not act.
+    pub(crate) shadow_turn: u64,
 }

@@ -29,17 +29,26 @@ pub(crate) struct Table<'a> {
 
 /// Chooses a seat and books a message on it. `None` if there is no seat.
 pub(crate) fn pick(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
-    let Table { policy, seats, sequence, .. } = table;
-    let view = table.view.at(dispatch.at, seats);
-    let index = match policy {
-        Policy::Adaptive => return pick_adaptive(table, &view, dispatch, rng),
-        Policy::ThesisScore => choose_in_turn(seats, sequence, || score::choose(seats, dispatch.at))?,
-        Policy::RoundRobin => choose_in_turn(seats, sequence, || round_robin::choose(seats))?,
-        // Nobody compares turns in such a group: its pickers leave them, and the shared sequence, alone.
-        Policy::Random => random::choose(seats, rng)?,
-    };
-    book(seats, index, &view, dispatch);
+    let view = table.view.at(dispatch.at, table.seats);
+    if table.policy == Policy::Adaptive {
+        return pick_adaptive(table, &view, dispatch, rng);
+    }
+    let index = choose(table, &view, dispatch, rng)?;
+    book(table.seats, index, &view, dispatch);
     Some(index)
+}
+
+/// Chooses a seat, whose turn is over then. Nothing is booked.
+#[inline(always)]
+pub(crate) fn choose(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
+    let Table { policy, seats, sequence, .. } = table;
+    match policy {
+        Policy::Adaptive => adaptive::choose(seats, view, sequence, dispatch, rng).map(|seen| seen.index),
+        Policy::ThesisScore => choose_in_turn(seats, sequence, || score::choose(seats, dispatch.at)),
+        Policy::RoundRobin => choose_in_turn(seats, sequence, || round_robin::choose(seats)),
+        // Nobody compares turns in such a group: its pickers leave them, and the shared sequence, alone.
+        Policy::Random => random::choose(seats, rng),
+    }
 }
 
 /// The seat that a pick by `policy` would choose, with nothing booked.

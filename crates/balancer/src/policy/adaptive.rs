@@ -158,7 +158,7 @@ fn best(
 #[inline(always)]
 fn key(hot: &Hot, weight: &Weight, view: &View, now: u64, is_probe: bool) -> u128 {
     let sent_at = hot.sent_at();
-    let mut steps = (weight.wait.saturating_add(weight.penalty) >> STEP_SHIFT).min(STEPS_MAX);
+    let mut steps = in_steps(weight.wait, weight.penalty);
     let mut turn = u128::from(sent_at) << 16 | u128::from(hot.repeat());
     if is_probe && weight.wait == 0 && weight.penalty > view.mean_ns / 8 {
         let patience = weight.penalty.saturating_mul(PROBE_PATIENCE).min(PROBE_PATIENCE_MAX_NS);
@@ -168,6 +168,12 @@ fn key(hot: &Hot, weight: &Weight, view: &View, now: u64, is_probe: bool) -> u12
         }
     }
     u128::from(hot.rank() << STEPS_BITS | steps) << 80 | turn
+}
+
+/// What is compared first of two ready members: equal ones wait equally long, as far as that can be told.
+#[inline(always)]
+pub(crate) fn in_steps(wait: u64, penalty: u64) -> u64 {
+    (wait.saturating_add(penalty) >> STEP_SHIFT).min(STEPS_MAX)
 }
 
 /// The first ready seat from `start` on, or else the seat at `start`.
@@ -180,7 +186,7 @@ fn in_turn(seats: &Seats, start: usize) -> Option<Sighting> {
 
 const READY: u64 = 0;
 /// Groups up to this size are looked at as a whole.
-const SCAN_MAX: usize = 64;
+pub(crate) const SCAN_MAX: usize = 64;
 /// Candidates in larger groups. Fewer cost a multiple of the waiting time under load.
 const SAMPLE: usize = 16;
 /// Frozen, and falling behind as fast again.
