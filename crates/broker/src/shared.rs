@@ -61,6 +61,7 @@ impl Shared {
             limits: queue_limits(&config),
             budget: Arc::clone(&budget),
             metrics: Arc::clone(&metrics),
+            decisions: Arc::new(config.decisions()),
         };
         let retained =
             RetainedLimits { messages: config.retained.messages_maximum, bytes: config.retained.bytes_maximum };

@@ -25,7 +25,7 @@ use crate::admission::AdmissionLimits;
 use crate::auth::AclRule;
 use crate::outbox::WhenFull;
 use crate::registry::SpeedLimits;
-use crate::router::ShareRules;
+use crate::router::{DecisionLimits, ShareRules};
 use crate::token_bucket::Rate;
 use range::Ranged;
 
@@ -64,6 +64,8 @@ pub struct Config {
     pub remembered_speeds: Speeds,
     /// What the broker tells of itself.
     pub sys: Sys,
+    /// What is kept of how share groups choose.
+    pub explain: Explain,
 }
 
 /// Limits of Network Connections.
@@ -158,6 +160,14 @@ pub struct Speeds {
 #[serde(default, deny_unknown_fields)]
 pub struct Sys {
     interval_seconds: Ranged<0, 86_400>,
+}
+
+/// The last decisions of share groups.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Explain {
+    decisions_maximum: Ranged<0, 4096>,
+    pause_ms: Ranged<0, 60_000>,
 }
 
 impl Config {
@@ -280,6 +290,11 @@ impl Config {
         SpeedLimits { time: Duration::from_secs(seconds.get()), maximum }
     }
 
+    pub(crate) fn decisions(&self) -> DecisionLimits {
+        let Explain { decisions_maximum, pause_ms } = &self.explain;
+        DecisionLimits::new(decisions_maximum.get() as usize, Duration::from_millis(pause_ms.get()))
+    }
+
     /// `None`: nothing is published below `$SYS/`.
     pub(crate) fn sys_interval(&self) -> Option<Duration> {
         let seconds = self.sys.interval_seconds.get();
@@ -324,6 +339,7 @@ impl Default for Config {
             retained: Retained::default(),
             remembered_speeds: Speeds::default(),
             sys: Sys::default(),
+            explain: Explain::default(),
         }
     }
 }
@@ -398,6 +414,12 @@ impl Default for Retained {
 impl Default for Speeds {
     fn default() -> Self {
         Self { seconds: Ranged(3600), maximum: 100_000 }
+    }
+}
+
+impl Default for Explain {
+    fn default() -> Self {
+        Self { decisions_maximum: Ranged(64), pause_ms: Ranged(1) }
     }
 }
 

@@ -124,7 +124,7 @@ fn shared(qos: QoS, mark: u32) -> Delivery {
 #[test]
 fn what_a_group_meant_for_a_member_comes_back_if_it_cannot_have_it() {
     let outbox = outbox(3, WhenFull::DropOldest);
-    outbox.join_group(GROUP);
+    outbox.join_group(GROUP, Arc::default());
     let mut returned = Vec::new();
     let mut batch = (0..5).map(|n| shared(QoS::AtLeastOnce, n)).collect();
     outbox.push(&mut batch, &mut returned, Instant::now());
@@ -142,7 +142,7 @@ fn what_a_group_meant_for_a_member_comes_back_if_it_cannot_have_it() {
 #[test]
 fn mqtt_3_10_4_2_what_a_group_meant_for_a_member_that_has_left_comes_back() {
     let outbox = outbox(9, WhenFull::DropOldest);
-    outbox.join_group(GROUP);
+    outbox.join_group(GROUP, Arc::default());
     let mut returned = Vec::new();
     outbox.push(&mut vec![shared(QoS::ExactlyOnce, 0)], &mut returned, Instant::now());
     outbox.leave_group(GROUP);
@@ -150,7 +150,7 @@ fn mqtt_3_10_4_2_what_a_group_meant_for_a_member_that_has_left_comes_back() {
     outbox.push(&mut batch.into(), &mut returned, Instant::now());
     assert_eq!(returned.iter().map(mark).collect::<Vec<_>>(), [1, 1, 1]);
     outbox.push(&mut vec![delivery(QoS::AtLeastOnce, 2)], &mut Vec::new(), Instant::now());
-    outbox.join_group(GROUP);
+    outbox.join_group(GROUP, Arc::default());
     outbox.push(&mut vec![shared(QoS::AtLeastOnce, 3)], &mut Vec::new(), Instant::now());
     assert_eq!(take(&outbox, 9), [0, 2, 3]);
 }
