@@ -130,7 +130,7 @@ fn that_nobody_is_connected_is_a_decision_too() {
     let value = wait_for(&mut reader, "members", |value| value["waiting"] == 1);
     assert_eq!(value["messages"], 0);
     let decisions = wait_for(&mut reader, "decisions", |value| value.as_array().is_some_and(|list| !list.is_empty()));
-    assert_eq!((&decisions[0]["chosen"], &decisions[0]["reason"]), (&Value::Null, &"nobody_connected".into()));
+    assert_eq!((&decisions[0]["chosen"], &decisions[0]["reason"]), (&Value::Null, &"nobody".into()));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! The times printed are those of one pick (scan, booking, and the look at the group's snapshot before it) *per
 //! thread*: with two threads, twice as many messages are spread in that time. Every member reports and is ready,
-//! and time goes on by 1 µs per pick. `snapshot` is the look at the snapshot alone, which a caller can make once
+//! every second one acknowledges, and time goes on by 1 µs per pick. `snapshot` is the look at the snapshot alone, which a caller can make once
 //! for a batch.
 
 #![allow(missing_docs, reason = "the macros of criterion make undocumented functions")]
@@ -18,7 +18,7 @@ use std::{
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use tenbin_balancer::{Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng};
 
-const SIZES: [u64; 5] = [3, 16, 64, 256, 1024];
+const SIZES: [u64; 6] = [3, 16, 64, 256, 1000, 10_000];
 const START: Nanos = Nanos(1_000_000_000);
 
 fn group_of(policy: Policy, len: u64) -> Group<u64> {
@@ -31,6 +31,10 @@ fn group_of(policy: Policy, len: u64) -> Group<u64> {
             draining: false,
         };
         load.report(&report, START);
+        if id % 2 == 0 {
+            // Known by its acknowledgements; the others by their reports.
+            load.acknowledged(Nanos(START.0 - 30_000), 100, START);
+        }
         group.join(MemberId(id), load, 1, id, Nanos(id));
     }
     group

@@ -284,3 +284,6 @@ const ACK_FLOOR_NS: u64 = 10_000;
 const DRAIN_WEIGHT: f64 = 8.0;
 const DRAIN_ENOUGH_NS: u64 = 100_000_000;
 const DRAIN_MEMORY_NS: u64 = 2_000_000_000;
+
+#[cfg(test)]
+mod tests;

@@ -20,7 +20,8 @@ pub(crate) struct GroupView {
     scanned_at: AtomicU64,
     /// Geometric mean of the known processing times; 0 = none is known.
     ///
-    /// Geometric, since one slow member among many would lift an arithmetic mean beyond what is normal.
+    /// Geometric, since one slow member among many would lift an arithmetic mean beyond what is normal. Without
+    /// those below 1/16 of the median: such speeds are rare, and a pretext to attract everything.
     mean_ns: AtomicU64,
     /// The longest of the known processing times.
     max_ns: AtomicU64,
@@ -93,9 +94,7 @@ impl GroupView {
 
     #[cold]
     fn scan(&self, now: Nanos, seats: &Seats) {
-        let (mut known, mut max_ns, mut flags) = (0_u64, 0, 0);
-        let mut counts = [0_u32; 512];
-        let mut sums = [0_u64; 512];
+        let (mut speeds, mut max_ns, mut flags) = (Speeds::default(), 0, 0);
         for hot in seats.loads().iter().map(|load| load.hot()) {
             if hot.availability() == Availability::Offline as u8 {
                 continue;
@@ -103,46 +102,11 @@ impl GroupView {
             flags |= hot.flags();
             let processing_ns = hot.speed().processing_ns();
             if processing_ns > 0 {
-                let l = log2_q16(processing_ns);
-                counts[(l >> 13) as usize] += 1;
-                sums[(l >> 13) as usize] += l;
-                known += 1;
+                speeds.add(processing_ns);
                 max_ns = max_ns.max(processing_ns);
             }
         }
-        let mut below = 0;
-        let mut med = 0;
-        for (i, c) in counts.iter().enumerate() {
-            below += u64::from(*c);
-            if below * 2 > known {
-                med = i;
-                break;
-            }
-        }
-        let mean = match std::env::var("G").as_deref().unwrap_or("") {
-            _ if known == 0 => 0,
-            "median" => exp2_q16(sums[med] / u64::from(counts[med])),
-            "clamp" => {
-                let lo = (med as u64) << 13;
-                let lo = lo.saturating_sub(4 << 16);
-                let n = known;
-                let s: u64 = counts
-                    .iter()
-                    .zip(&sums)
-                    .enumerate()
-                    .map(|(i, (c, s))| if (i as u64) << 13 < lo { u64::from(*c) * lo } else { *s })
-                    .sum();
-                exp2_q16(s / n)
-            }
-            "trim" => {
-                let lo = med.saturating_sub(32);
-                let n: u32 = counts[lo..].iter().sum();
-                let s: u64 = sums[lo..].iter().sum();
-                exp2_q16(s / u64::from(n))
-            }
-            _ => exp2_q16(sums.iter().sum::<u64>() / known),
-        };
-        self.mean_ns.store(mean, Relaxed);
+        self.mean_ns.store(speeds.mean_ns(), Relaxed);
         self.max_ns.store(max_ns, Relaxed);
         let has_evidence = flags & (flag::REPORTS | flag::ACKS) != 0;
         self.facts.store(if has_evidence { HAS_EVIDENCE } else { 0 }, Relaxed);
@@ -157,6 +121,41 @@ impl GroupView {
     }
 }
 
+/// Logarithms of processing times, by quarters of an octave.
+struct Speeds {
+    counts: [u32; QUARTERS],
+    sums: [u64; QUARTERS],
+}
+
+impl Default for Speeds {
+    fn default() -> Self {
+        Self { counts: [0; QUARTERS], sums: [0; QUARTERS] }
+    }
+}
+
+impl Speeds {
+    fn add(&mut self, processing_ns: u64) {
+        let log2 = log2_q16(processing_ns);
+        let quarter = (log2 >> QUARTER_SHIFT) as usize;
+        self.counts[quarter] += 1;
+        self.sums[quarter] += log2;
+    }
+
+    /// The geometric mean of those that are not below 1/16 of the median; 0 if there are none.
+    fn mean_ns(&self) -> u64 {
+        let known: u32 = self.counts.iter().sum();
+        let mut up_to = 0;
+        let median = self.counts.iter().position(|count| {
+            up_to += count;
+            count > &0 && 2 * up_to >= known
+        });
+        let Some(median) = median else { return 0 };
+        let least = median.saturating_sub(QUARTERS_OF_FOUR_OCTAVES);
+        let counted: u32 = self.counts[least..].iter().sum();
+        exp2_q16(self.sums[least..].iter().sum::<u64>() / u64::from(counted))
+    }
+}
+
 /// In the company of one whose acknowledgements come early, nobody's count before they are verified.
 #[cold]
 fn suspect_the_unverified(seats: &Seats) {
@@ -167,9 +166,102 @@ fn suspect_the_unverified(seats: &Seats) {
     }
 }
 
+/// An hour is 41.7 octaves of nanoseconds.
+const QUARTERS: usize = 42 * 4;
+const QUARTER_SHIFT: u32 = 14;
+const QUARTERS_OF_FOUR_OCTAVES: usize = 4 * 4;
 const NEVER: u64 = u64::MAX;
 const HAS_EVIDENCE: u8 = 1;
 const SCAN_PAUSE_NS: u64 = 1_000_000;
 const SCAN_PAUSE_PER_MEMBER_NS: u64 = 1_000;
 /// How long members must have been reporting until one that never did is taken for slow.
 const REPORTED_AFTER_NS: u64 = 3_000_000_000;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use super::*;
+    use crate::{load::MemberLoad, report::LoadReport};
+
+    const MS: u64 = 1_000_000;
+
+    fn members(milliseconds: &[f64]) -> Vec<Arc<MemberLoad>> {
+        let member = |&ms: &f64| {
+            let load = Arc::new(MemberLoad::new(Nanos(0)));
+            if ms > 0.0 {
+                load.assume_speed(Duration::from_secs_f64(ms / 1e3));
+            }
+            load
+        };
+        milliseconds.iter().map(member).collect()
+    }
+
+    fn seats(loads: &[Arc<MemberLoad>]) -> Seats {
+        Seats::new(loads.iter().map(Arc::clone).collect(), &vec![0; loads.len()])
+    }
+
+    fn view_of(loads: &[Arc<MemberLoad>], at_ms: u64) -> View {
+        GroupView::new().at(Nanos(at_ms * MS), &seats(loads))
+    }
+
+    fn mean_ms(milliseconds: &[f64]) -> f64 {
+        view_of(&members(milliseconds), 1).mean_ns as f64 / 1e6
+    }
+
+    #[test]
+    fn the_mean_is_geometric_and_of_the_known() {
+        assert_eq!(mean_ms(&[0.0, 0.0]), 0.0);
+        for (milliseconds, mean) in [
+            (&[25.0, 25.0, 50.0][..], 31.5),
+            (&[10.0, 0.0, 1000.0], 100.0),
+            (&[25.0, 25.0, 25.0, 5000.0], 94.0),
+            (&[25.0, 25.0, 25.0, 0.001], 25.0),
+            (&[25.0, 2.0], 7.07),
+        ] {
+            let is = mean_ms(milliseconds);
+            assert!((is / mean - 1.0).abs() < 0.02, "{milliseconds:?}: {is}");
+        }
+    }
+
+    #[test]
+    fn who_is_offline_does_not_count() {
+        let loads = members(&[10.0, 1000.0]);
+        loads[1].set_availability(Availability::Offline);
+        let view = view_of(&loads, 1);
+        assert_eq!((view.mean_ns.div_ceil(MS), view.max_ns), (10, 10 * MS));
+    }
+
+    #[test]
+    fn a_scan_is_made_when_the_last_is_old() {
+        let loads = members(&[10.0, 0.0]);
+        let (group, seats) = (GroupView::new(), seats(&loads));
+        let max_ms = |now| group.at(Nanos(now), &seats).max_ns / MS;
+        assert_eq!(max_ms(5 * MS), 10);
+        loads[1].assume_speed(Duration::from_millis(30));
+        assert_eq!(max_ms(6 * MS + 1_999), 10);
+        assert_eq!(max_ms(4 * MS), 10, "an older clock reading");
+        assert_eq!(max_ms(6 * MS + 2_000), 30);
+        loads[1].connected(Nanos(0));
+        assert_eq!(max_ms(8 * MS), 10);
+    }
+
+    #[test]
+    fn evidence_and_how_long_members_have_reported() {
+        let loads = members(&[0.0, 0.0]);
+        let (group, seats) = (GroupView::new(), seats(&loads));
+        let facts = |at_ms| {
+            let view = group.at(Nanos(at_ms * MS), &seats);
+            (view.has_evidence, view.is_reported)
+        };
+        assert_eq!(facts(1), (false, false));
+        let report = LoadReport { processing_time: Duration::from_millis(20), ..LoadReport::default() };
+        loads[0].report(&report, Nanos(2 * MS));
+        assert_eq!(facts(10), (true, false));
+        assert_eq!(facts(3_011), (true, true));
+        (0..3).for_each(|_| loads[0].plain_ping(Nanos(3_012 * MS)));
+        assert_eq!(facts(3_020), (false, false));
+        loads[1].acknowledged(Nanos(0), 0, Nanos(3_021 * MS));
+        assert_eq!(facts(3_030), (true, false));
+    }
+}

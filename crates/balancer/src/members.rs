@@ -116,10 +116,15 @@ impl<T> Members<'_, T> {
         Some(&self.snapshot.members[index])
     }
 
+    /// `member` as a pick at `dispatch.at` would weigh it. Made for display and for rare questions, not for speed.
+    pub fn weigh(&self, member: &Member<T>, dispatch: &Dispatch) -> Candidate {
+        let view = self.view.at(dispatch.at, &self.snapshot.seats);
+        Candidate::of(member.id, &member.load, &view, dispatch.at)
+    }
+
     /// All members as a pick at `dispatch.at` would weigh them, in join order. Made for display, not for speed.
     pub fn explain(&self, dispatch: &Dispatch) -> Vec<Candidate> {
-        let view = self.view.at(dispatch.at, &self.snapshot.seats);
-        self.iter().map(|member| Candidate::of(member.id, &member.load, &view, dispatch.at)).collect()
+        self.iter().map(|member| self.weigh(member, dispatch)).collect()
     }
 
     /// Whom a pick with these numbers would choose, and others spread over the group.

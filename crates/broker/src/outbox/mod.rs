@@ -3,6 +3,7 @@
 
 mod booked;
 mod budget;
+mod kept_back;
 mod queue;
 mod tally;
 mod when_full;
@@ -19,6 +20,7 @@ use tenbin_session::Delivery;
 
 pub(crate) use booked::Booked;
 pub(crate) use budget::Budget;
+pub(crate) use kept_back::Line;
 pub(crate) use queue::{Queue, Reader};
 pub(crate) use tally::Tally;
 pub use when_full::WhenFull;
@@ -45,6 +47,9 @@ pub(crate) struct Outbox {
     /// The queue was full and has room since the last [`Outbox::take_room_again`]. Written and read by the receiver's
     /// task alone; relaxed.
     has_room_again: AtomicBool,
+    /// Something waits for a member of share groups, who cannot be sent it now. Written by the receiver's task, read by
+    /// it and by publishers, both under the lock or for a hint; relaxed.
+    keeps_back: AtomicBool,
 }
 
 /// Bounds of one queue.
@@ -97,6 +102,8 @@ struct State {
     socket_blocked: bool,
     /// The receiver has no send quota left; it is woken by an acknowledgement.
     quota_blocked: bool,
+    /// QoS 1 and 2 messages that could be sent to it besides those that wait, when it looked last.
+    quota_left: usize,
     control: Option<Control>,
     waker: Option<Waker>,
 }
@@ -111,8 +118,9 @@ impl Outbox {
     ) -> Self {
         load.set_availability(Availability::Offline);
         let packet_bytes_maximum = AtomicU32::new(u32::MAX);
-        let has_room_again = AtomicBool::new(false);
-        Self { state: Mutex::default(), limits, load, budget, metrics, clock, packet_bytes_maximum, has_room_again }
+        let (has_room_again, keeps_back) = (AtomicBool::new(false), AtomicBool::new(false));
+        let state = Mutex::default();
+        Self { state, limits, load, budget, metrics, clock, packet_bytes_maximum, has_room_again, keeps_back }
     }
 
     /// Puts `deliveries` in, in order, and wakes the receiver once. What finds no room is dropped as
@@ -171,7 +179,10 @@ impl Outbox {
             self.load.set_availability(Availability::Full);
         }
         let can_go = state.queue.has_unacknowledged() || (!state.queue.is_empty() && !state.quota_blocked);
-        let waker = if can_go && !state.socket_blocked { state.waker.take() } else { None };
+        let goes_out = can_go && !state.socket_blocked;
+        // Else once, that the receiver looks after what others could do meanwhile.
+        let is_wanted = goes_out || (state.has_shared_work() && !self.keeps_back());
+        let waker = if is_wanted { state.waker.take() } else { None };
         let lags = state.attached && !state.socket_blocked && state.queue.len() > self.limits.messages / 4;
         drop(guard);
         if let Some(waker) = waker {
@@ -205,9 +216,11 @@ impl Outbox {
             return Poll::Ready(Taken::Control(control));
         }
         state.quota_blocked = quota == 0;
-        let before = state.queue.len();
+        let (before, acknowledged) = (state.queue.len(), state.queue.acknowledged());
         state.queue.take(quota, bytes, into, &self.budget);
         self.budget.count_messages(before, state.queue.len());
+        state.quota_left = quota.saturating_sub(acknowledged);
+        self.set_keeps_back(state.has_shared_work());
         if self.load.availability() == Availability::Full && state.queue.has_room(&self.limits) {
             self.load.set_availability(Availability::Ready);
             self.has_room_again.store(true, Ordering::Relaxed);
@@ -263,6 +276,7 @@ impl Outbox {
         state.attached = true;
         state.socket_blocked = false;
         state.quota_blocked = false;
+        state.quota_left = 0;
         state.control = None;
         let is_full = state.queue.is_nearly_full(&self.limits);
         self.load.set_availability(if is_full { Availability::Full } else { Availability::Ready });

@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 use std::time::Instant;
 
 use tenbin_session::Delivery;
@@ -62,6 +63,26 @@ impl Queue {
     /// Whether anything waits that needs no send quota.
     pub(super) fn has_unacknowledged(&self) -> bool {
         !self.unacknowledged.deliveries.is_empty()
+    }
+
+    /// The number of the oldest message.
+    pub(super) fn head(&self) -> Option<u64> {
+        self.unacknowledged.front_number().into_iter().chain(self.acknowledged.front_number()).min()
+    }
+
+    /// The number that the next message gets.
+    pub(super) fn next_number(&self) -> u64 {
+        self.next_number
+    }
+
+    /// QoS 1 and 2 messages.
+    pub(super) fn acknowledged(&self) -> usize {
+        self.acknowledged.deliveries.len()
+    }
+
+    /// The share groups that messages are here for, one for each message.
+    pub(super) fn shares(&self) -> impl Iterator<Item = NonZeroU64> {
+        self.unacknowledged.iter().chain(self.acknowledged.iter()).filter_map(|delivery| delivery.share)
     }
 
     /// Whether the receiver should get no new work while others can: seven eighths of a bound are used.
@@ -177,9 +198,23 @@ impl Queue {
 
     /// Takes out what is wanted elsewhere or not at all, oldest first.
     pub(super) fn withdraw(&mut self, wanted: impl Fn(&Delivery) -> bool, budget: &Budget) -> Vec<Delivery> {
-        let is_wanted = |numbered: &Numbered| wanted(&numbered.delivery);
-        let mut taken = self.unacknowledged.remove_where(is_wanted, budget);
-        taken.extend(self.acknowledged.remove_where(is_wanted, budget));
+        self.withdraw_numbered(|numbered| wanted(&numbered.delivery), budget)
+    }
+
+    /// Takes out the newest messages of a share group, so many at most; the oldest of them first.
+    pub(super) fn withdraw_newest(&mut self, group: NonZeroU64, count: usize, budget: &Budget) -> Vec<Delivery> {
+        let is_of_group = |numbered: &Numbered| numbered.delivery.share == Some(group);
+        let lanes = self.unacknowledged.deliveries.iter().chain(&self.acknowledged.deliveries);
+        let mut numbers: Vec<_> =
+            lanes.filter(|numbered| is_of_group(numbered)).map(|numbered| numbered.number).collect();
+        numbers.sort_unstable();
+        let Some(&first) = numbers[numbers.len() - count.min(numbers.len())..].first() else { return Vec::new() };
+        self.withdraw_numbered(|numbered| is_of_group(numbered) && numbered.number >= first, budget)
+    }
+
+    fn withdraw_numbered(&mut self, is_wanted: impl Fn(&Numbered) -> bool, budget: &Budget) -> Vec<Delivery> {
+        let mut taken = self.unacknowledged.remove_where(&is_wanted, budget);
+        taken.extend(self.acknowledged.remove_where(&is_wanted, budget));
         taken.make_contiguous().sort_by_key(|numbered| numbered.number);
         taken.into_iter().map(|numbered| numbered.delivery).collect()
     }

@@ -60,6 +60,63 @@ fn a_batch_wakes_a_waiting_receiver_once() {
 }
 
 #[test]
+fn a_member_that_is_blocked_is_woken_once_to_look_after_its_messages() {
+    let outbox = outbox(100, WhenFull::DropOldest);
+    outbox.join_group(GROUP);
+    let wakes = Arc::new(Wakes::default());
+    let waker = Arc::clone(&wakes).into();
+    let mut context = Context::from_waker(&waker);
+    let poll = |context: &mut Context<'_>| outbox.poll_take(context, 0, usize::MAX, &mut Vec::new()).is_pending();
+    assert!(poll(&mut context) && !outbox.keeps_back());
+    for number in 0..3 {
+        outbox.push(&mut vec![shared(QoS::AtLeastOnce, number)], &mut Vec::new(), Instant::now());
+        assert!(poll(&mut context) && outbox.keeps_back());
+    }
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+    assert_eq!(take(&outbox, 9), [0, 1, 2]);
+    assert!(!outbox.keeps_back());
+}
+
+#[test]
+fn what_goes_out_at_once_is_bounded_by_quota_and_socket() {
+    let outbox = outbox(100, WhenFull::DropOldest);
+    outbox.join_group(GROUP);
+    assert_eq!(outbox.takes_at_once(), 0, "nobody has looked");
+    take(&outbox, 5);
+    assert_eq!(outbox.takes_at_once(), 5);
+    outbox.push(&mut vec![shared(QoS::AtLeastOnce, 0)], &mut Vec::new(), Instant::now());
+    assert_eq!(outbox.takes_at_once(), 4);
+    outbox.set_socket_blocked(true);
+    assert_eq!(outbox.takes_at_once(), 0);
+    outbox.set_socket_blocked(false);
+    take(&outbox, 5);
+    assert_eq!(outbox.takes_at_once(), 4, "one of five is under way");
+    outbox.push(&mut vec![shared(QoS::AtLeastOnce, 1)], &mut Vec::new(), Instant::now());
+    take(&outbox, 0);
+    assert_eq!(outbox.takes_at_once(), 0, "something is kept back");
+    outbox.detach();
+    assert_eq!(outbox.takes_at_once(), 0);
+}
+
+#[test]
+fn the_newest_of_a_group_are_taken_back_in_their_order() {
+    let outbox = outbox(100, WhenFull::DropOldest);
+    outbox.join_group(GROUP);
+    let qos = |number| if number % 3 == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce };
+    let is_shared = |number| number % 2 == 0;
+    let one = |number| if is_shared(number) { shared(qos(number), number) } else { delivery(qos(number), number) };
+    outbox.push(&mut (0..12).map(one).collect(), &mut Vec::new(), Instant::now());
+    assert_eq!(outbox.waiting_by_group(), [(GROUP, 6)]);
+    assert_eq!(outbox.line(), Some(Line { head: 0, next: 12 }));
+    assert!(outbox.withdraw_newest(GROUP, 0).is_empty());
+    let taken_back = outbox.withdraw_newest(GROUP, 4);
+    assert_eq!(taken_back.iter().map(mark).collect::<Vec<_>>(), [4, 6, 8, 10]);
+    assert_eq!(outbox.withdraw_newest(GROUP, 9).iter().map(mark).collect::<Vec<_>>(), [0, 2]);
+    assert_eq!(take(&outbox, 99), [1, 3, 5, 7, 9, 11]);
+    assert_eq!((outbox.budget.used(), outbox.budget.messages()), (0, 0));
+}
+
+#[test]
 fn a_receiver_whose_socket_is_blocked_is_not_woken_but_for_control() {
     let outbox = outbox(100, WhenFull::DropOldest);
     let wakes = Arc::new(Wakes::default());

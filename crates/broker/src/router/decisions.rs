@@ -57,7 +57,7 @@ pub(super) struct Decision {
     /// Of the packet, about.
     pub(super) bytes: u32,
     pub(super) policy: Policy,
-    /// `None`: nobody is connected, and it waits.
+    /// `None`: nobody takes anything new, and it waits.
     pub(super) chosen: Option<Text>,
     pub(super) reason: &'static str,
     /// Members of the group.

@@ -14,6 +14,7 @@ mod index;
 mod matches;
 mod ordering_key;
 mod publisher;
+mod relief;
 mod retained;
 mod retained_pages;
 mod share_report;
@@ -141,7 +142,7 @@ impl Router {
             let group = delivery.share.and_then(|number| self.index.group_by_number(number));
             match group {
                 Some(group) => {
-                    if let Err(delivery) = group.place(delivery, now, rng) {
+                    if let Some(delivery) = group.place(delivery, now, rng) {
                         group.wait(delivery, now, rng);
                     }
                 }

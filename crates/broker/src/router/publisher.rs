@@ -166,7 +166,7 @@ impl Publisher {
                 fanout.add(outbox, message.delivery(terms, share), message.now.at);
                 true
             }
-            Choice::NobodyConnected => {
+            Choice::Nobody => {
                 // Whoever gets it later has terms of its own.
                 let any = Terms { qos: message.publication.qos, retain_as_published: true, identifiers: None };
                 group.wait(message.delivery(&any, share), message.now, &mut self.rng);

@@ -19,8 +19,8 @@ use crate::outbox::{Booked, Budget, Outbox, OutboxLimits, Queue, Reader, Tally};
 
 /// The sessions that share one subscription, named by share name and filter (MQTT 5.0 §4.8.2).
 ///
-/// A message goes to one connected member. While nobody is connected the messages wait in the group's own queue,
-/// and the first member that comes back gets them: no member's queue holds what another could do meanwhile.
+/// A message goes to one connected member. While nobody is connected, or all who are drain, the messages wait in the
+/// group's own queue, and the first member that comes back gets them: no member's queue holds what another could do meanwhile.
 #[derive(Debug)]
 pub(crate) struct SharedGroup {
     /// What names it.
@@ -63,8 +63,8 @@ pub(super) struct GroupMember {
 /// Who gets a message.
 pub(super) enum Choice<'a> {
     Member(&'a GroupMember),
-    /// There are members, and none is connected.
-    NobodyConnected,
+    /// There are members, and none is connected, or none that does not drain.
+    Nobody,
     /// The group has ended.
     NoMember,
 }
@@ -134,7 +134,7 @@ impl SharedGroup {
         given + self.given_to_others.load(Ordering::Relaxed)
     }
 
-    /// Messages that wait because no member is connected.
+    /// Messages that wait because no member takes anything new.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
@@ -172,7 +172,7 @@ impl SharedGroup {
                 (Some(&chosen.client_id), explanation.reason.name())
             }
             Choice::Member(chosen) => (Some(&chosen.client_id), "packet_size"),
-            Choice::NobodyConnected | Choice::NoMember => (None, "nobody_connected"),
+            Choice::Nobody | Choice::NoMember => (None, "nobody"),
         };
         // Both are in join order.
         let mut known = members.iter();
@@ -202,17 +202,21 @@ impl SharedGroup {
         member: &'a Member<GroupMember>,
         dispatch: &Dispatch,
     ) -> Choice<'a> {
-        let is_connected = |member: &Member<GroupMember>| member.load().availability() != Availability::Offline;
+        // Who drains wants nothing new; QoS 0, which does not wait for better times, is better off there than lost.
+        let takes_new = |member: &Member<GroupMember>| {
+            let load = member.load();
+            load.availability() != Availability::Offline && !(dispatch.is_acknowledged && load.is_draining())
+        };
         let packet_bytes = dispatch.bytes as usize;
-        if !is_connected(member) {
+        if !takes_new(member) {
             member.load().taken_back(1, dispatch.bytes.into(), dispatch.at);
-            return Choice::NobodyConnected;
+            return Choice::Nobody;
         }
         if member.value().outbox.takes(packet_bytes) {
             return Choice::Member(member.value());
         }
         // Another one may take larger packets; if none does, the chosen one drops it by the rule.
-        let able = |other: &Member<GroupMember>| is_connected(other) && other.value().outbox.takes(packet_bytes);
+        let able = |other: &Member<GroupMember>| takes_new(other) && other.value().outbox.takes(packet_bytes);
         let Some(able) = members.pick_where(dispatch, able) else { return Choice::Member(member.value()) };
         member.load().taken_back(1, dispatch.bytes.into(), dispatch.at);
         Choice::Member(able.value())
@@ -247,7 +251,7 @@ impl SharedGroup {
             loop {
                 waiting.take(1, 1, &mut next, &self.queues.budget);
                 let Some(delivery) = next.pop() else { return };
-                if let Err(delivery) = self.place(delivery, now, rng) {
+                if let Some(delivery) = self.place(delivery, now, rng) {
                     waiting.push_front(delivery.as_published(), &self.queues.budget);
                     return;
                 }
@@ -255,37 +259,38 @@ impl SharedGroup {
         });
     }
 
-    /// Gives one message, taken back from a member or from the queue, to a connected member. `Err` where there is
-    /// none, or none with room.
-    pub(super) fn place(&self, mut delivery: Delivery, now: Moment, rng: &mut Rng) -> Result<(), Delivery> {
-        let mut returned = Vec::new();
+    /// Gives one message, taken back from a member or from the queue, to a connected member. It comes back where there
+    /// is none, or none with room.
+    pub(super) fn place(&self, mut delivery: Delivery, now: Moment, rng: &mut Rng) -> Option<Delivery> {
         // One that has just left or filled up is not chosen again while another is there.
         for _ in 0..=self.members.len() {
             let members = self.members.members();
             let dispatch = self.dispatch_again(&delivery, now.nanos);
-            let choice = self.choose(&members, &dispatch, delivery.template.topic(), rng);
-            let GroupMember { outbox, terms, .. } = match choice {
+            let member = match self.choose(&members, &dispatch, delivery.template.topic(), rng) {
                 Choice::Member(member) => member,
-                Choice::NobodyConnected | Choice::NoMember => return Err(delivery),
+                Choice::Nobody | Choice::NoMember => return Some(delivery),
             };
-            let mut batch = vec![readdressed(delivery, terms)];
-            outbox.push(&mut batch, &mut returned, now.at);
-            match returned.pop() {
-                Some(back) => delivery = back,
-                None => return Ok(()),
-            }
+            delivery = Self::hand_to(member, delivery, now)?;
         }
-        Err(delivery)
+        Some(delivery)
+    }
+
+    /// Puts a message that another one had into this member's queue. It comes back where that has no room, or is no
+    /// member's any more.
+    pub(super) fn hand_to(member: &GroupMember, delivery: Delivery, now: Moment) -> Option<Delivery> {
+        let mut returned = Vec::new();
+        member.outbox.push(&mut vec![readdressed(delivery, &member.terms)], &mut returned, now.at);
+        returned.pop()
     }
 
     /// What the balancer gets to know of a message that it chose a member for before.
-    fn dispatch_again(&self, delivery: &Delivery, at: Nanos) -> Dispatch {
+    pub(super) fn dispatch_again(&self, delivery: &Delivery, at: Nanos) -> Dispatch {
         let chosen_by = delivery.share_key.map(NonZeroU64::get);
         Dispatch {
             publisher: chosen_by.unwrap_or_default(),
             topic: self.queues.hasher.hash_one(delivery.template.topic()),
             key: chosen_by.filter(|_| self.members.rules().is_ordered),
-            ..dispatch(&delivery.template, delivery.qos, at)
+            ..dispatch(&delivery.template, delivery.published_qos, at)
         }
     }
 
@@ -429,14 +434,14 @@ mod tests {
             let first = stage.member(1, QoS::AtMostOnce, false);
             first.attach(u32::MAX);
             for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
-                stage.group.place(stage.published(qos), now, rng).unwrap();
+                assert!(stage.group.place(stage.published(qos), now, rng).is_none());
             }
             let second = stage.member(2, QoS::AtLeastOnce, true);
             if !waits_between {
                 second.attach(u32::MAX);
             }
             for delivery in first.detach() {
-                if let Err(delivery) = stage.group.place(delivery, now, rng) {
+                if let Some(delivery) = stage.group.place(delivery, now, rng) {
                     stage.group.wait(delivery, now, rng);
                 }
             }

@@ -1,0 +1,325 @@
+use super::*;
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+
+/// A client and what is seen of it; times in ms.
+struct Client {
+    estimate: Estimate,
+    seen: Observed,
+}
+
+impl Client {
+    fn new() -> Self {
+        Self { estimate: Estimate::new(0), seen: Observed::default() }
+    }
+
+    /// Messages sent one by one, at `at_ms`.
+    fn sent(&mut self, at_ms: u64, messages: u64) {
+        self.seen.sent += messages;
+        self.seen.sent_at = at_ms * MS;
+    }
+
+    fn report(&mut self, at_ms: u64, messages: u64, processing_ms: u64) -> Verdict {
+        self.seen.now = at_ms * MS;
+        self.estimate.reported(&self.seen, messages, processing_ms * MS, false)
+    }
+
+    fn acknowledge(&mut self, sent_at_ms: u64, at_ms: u64, outstanding: u64) -> Verdict {
+        (self.seen.now, self.seen.outstanding) = (at_ms * MS, outstanding);
+        self.estimate.acknowledged(&self.seen, sent_at_ms * MS)
+    }
+
+    fn write(&mut self, at_ms: u64, messages: u64, is_backlogged: bool) -> Verdict {
+        self.seen.now = at_ms * MS;
+        self.estimate.written(&self.seen, messages, is_backlogged)
+    }
+}
+
+fn within(least_ms: u64, most_ms: u64) -> Finish {
+    Finish::Within { least: least_ms * MS, most: most_ms * MS }
+}
+
+#[test]
+fn a_report_gives_speed_and_bounds_the_clock() {
+    let mut client = Client::new();
+    client.sent(900, 40);
+    let verdict = client.report(1_000, 3, 25);
+    assert_eq!(verdict.processing_ns, 25 * MS);
+    assert_eq!(verdict.flags, flag::REPORTS);
+    assert_eq!(verdict.finish, within(1_075, 1_100), "three wait, and one may be in service");
+    client.seen.in_transit = 2;
+    client.seen.delay = 10 * MS;
+    assert_eq!(client.report(2_000, 0, 25).finish, within(1_990, 2_065), "two may have been on the wire");
+}
+
+#[test]
+fn without_a_speed_the_clock_stays() {
+    let mut client = Client::new();
+    client.sent(900, 4);
+    let verdict = client.report(1_000, 4, 0);
+    assert_eq!((verdict.processing_ns, verdict.finish), (0, Finish::Keep));
+}
+
+#[test]
+fn a_report_of_nothing_processed_is_no_sample() {
+    let mut client = Client::new();
+    assert_eq!(client.report(1_000, 0, 0).processing_ns, 0);
+    client.sent(1_900, 40);
+    assert_eq!(client.report(2_000, 0, 25).processing_ns, 25 * MS);
+    assert_eq!(client.report(3_000, 0, 0).processing_ns, 25 * MS);
+}
+
+#[test]
+fn a_client_that_never_times_its_work_is_timed_by_its_queue() {
+    let mut client = Client::new();
+    client.sent(900, 60);
+    client.report(1_000, 50, 0);
+    client.sent(1_900, 30);
+    assert_eq!(client.report(2_000, 55, 0).processing_ns, 40 * MS, "25 in a second, never idle");
+    client.sent(2_900, 3);
+    assert_eq!(client.report(3_000, 0, 0).processing_ns, 40 * MS, "idle at the end, perhaps for long");
+}
+
+#[test]
+fn more_than_one_thread_can_do_shows_parallel_work() {
+    let mut client = Client::new();
+    client.report(1_000, 0, 0);
+    let mut speeds = Vec::new();
+    for second in 2..6 {
+        client.sent(second * 1_000 - 1, 40);
+        speeds.push(client.report(second * 1_000, 0, 100).processing_ns / MS);
+    }
+    assert_eq!(speeds, [100, 25, 25, 25], "40 a second of 100 ms each, twice in a row");
+}
+
+#[test]
+fn a_queue_that_drains_slower_than_told_corrects_the_speed() {
+    let mut client = Client::new();
+    client.sent(900, 100);
+    client.report(1_000, 90, 25);
+    // Ten a second, of what takes 25 ms each: it has other things to do.
+    assert_eq!(client.report(2_000, 80, 25).processing_ns, 25 * MS);
+    assert_eq!(client.report(3_000, 70, 25).processing_ns, 100 * MS);
+}
+
+#[test]
+fn reports_are_due_when_their_interval_is_known() {
+    let mut client = Client::new();
+    assert_eq!(client.report(1_000, 0, 0).due, Some(u64::MAX));
+    assert_eq!(client.report(3_000, 0, 0).due, Some(u64::MAX));
+    client.seen.delay = 5 * MS;
+    assert_eq!(client.report(5_000, 0, 0).due, Some(8_060 * MS), "1.5 · 2 s, 50 ms and the way there and back");
+}
+
+#[test]
+fn early_pings_are_no_promise_of_more() {
+    let mut client = Client::new();
+    for at_ms in [1_000, 2_000, 3_000, 3_100, 3_200, 3_300] {
+        client.report(at_ms, 0, 0);
+    }
+    let due = client.report(3_400, 0, 0).due.expect("the fourth and later");
+    assert!(due >= (3_400 + 1_550) * MS, "{due}");
+}
+
+#[test]
+fn a_worker_that_hangs_is_due_though_it_pings() {
+    let mut client = Client::new();
+    client.sent(900, 40);
+    client.report(1_000, 5, 25);
+    let mut due = None;
+    for second in 2..5 {
+        due = client.report(second * 1_000, 5, 0).due;
+    }
+    assert_eq!(due, Some(1_075 * MS), "three messages' time after the last was taken");
+}
+
+#[test]
+fn three_plain_pings_end_the_reports() {
+    let mut client = Client::new();
+    client.sent(900, 40);
+    for second in 1..5 {
+        client.report(second * 1_000, 0, 25);
+    }
+    let seen = client.seen;
+    let verdicts = [(); 3].map(|()| client.estimate.plain_ping(&seen));
+    assert_eq!(verdicts.map(|verdict| verdict.due), [None, None, Some(u64::MAX)]);
+    assert_eq!(verdicts.map(|verdict| verdict.flags), [flag::REPORTS, flag::REPORTS, 0]);
+    assert_eq!(verdicts[2].processing_ns, 25 * MS, "the speed is kept");
+}
+
+#[test]
+fn an_acknowledgement_sets_the_clock_exactly() {
+    let mut client = Client::new();
+    client.sent(100, 1);
+    client.sent(110, 2);
+    let verdict = client.acknowledge(100, 125, 2);
+    assert_eq!(verdict.processing_ns, 25 * MS);
+    assert_eq!(verdict.flags, flag::ACKS | flag::ACK_MODE);
+    assert_eq!(verdict.finish, Finish::Exactly(175 * MS));
+    assert_eq!(verdict.due, Some(150 * MS));
+    let verdict = client.acknowledge(110, 150, 1);
+    assert_eq!(verdict.processing_ns, 25 * MS, "it began when the one before was finished");
+    let verdict = client.acknowledge(110, 175, 0);
+    assert_eq!((verdict.finish, verdict.due), (Finish::Exactly(175 * MS), Some(u64::MAX)));
+    client.seen.delay = 50 * MS;
+    client.sent(300, 1);
+    let verdict = client.acknowledge(180, 305, 1);
+    assert_eq!(verdict.finish, Finish::Exactly(350 * MS + verdict.processing_ns), "it is still on its way");
+}
+
+#[test]
+fn the_way_there_and_back_is_no_work() {
+    let mut client = Client::new();
+    client.seen.delay = 50 * MS;
+    client.sent(1_000, 1);
+    let verdict = client.acknowledge(1_000, 1_125, 0);
+    assert_eq!(verdict.processing_ns, 25 * MS);
+    assert_eq!(verdict.finish, Finish::Exactly(1_075 * MS), "finished half the way ago");
+}
+
+#[test]
+fn a_speed_learned_from_reports_goes_on_with_acknowledgements() {
+    let mut client = Client::new();
+    client.report(1_000, 0, 0);
+    for second in 2..4 {
+        client.sent(second * 1_000 - 1, 40);
+        client.report(second * 1_000, 0, 100);
+    }
+    client.sent(3_010, 1);
+    let verdict = client.acknowledge(3_010, 3_035, 0);
+    assert_eq!(verdict.processing_ns, 25 * MS, "four at a time, as found before");
+    assert_eq!(client.report(4_000, 0, 90).finish, Finish::Keep, "reports do not count any more");
+}
+
+/// A client that acknowledges `latency_ms` after each sending and works 25 ms on each message.
+fn acknowledging(latency_ms: u64) -> Client {
+    let mut client = Client::new();
+    for at_ms in (100..900).step_by(100) {
+        client.sent(at_ms, 1);
+        client.acknowledge(at_ms, at_ms + latency_ms, 0);
+    }
+    client
+}
+
+#[test]
+fn acknowledgements_before_the_work_are_found_out() {
+    let mut client = acknowledging(1);
+    let verdict = client.report(1_000, 0, 25);
+    assert_eq!(verdict.flags, flag::REPORTS | flag::ACKS | flag::EARLY, "25 ms of work, acknowledged after 1");
+    assert_eq!(verdict.processing_ns, 25 * MS, "what the acknowledgements seemed to show is forgotten");
+    assert_eq!(client.acknowledge(1_000, 1_001, 0).finish, Finish::Keep);
+
+    let mut client = acknowledging(10);
+    assert_eq!(client.report(1_000, 0, 25).flags & flag::EARLY, 0, "a little short: a first doubt");
+    for at_ms in (1_100..1_900).step_by(100) {
+        client.acknowledge(at_ms, at_ms + 10, 0);
+    }
+    assert_eq!(client.report(2_000, 0, 25).flags & flag::EARLY, flag::EARLY, "and a second");
+
+    let mut client = acknowledging(25);
+    client.seen.outstanding = 3;
+    assert_eq!(client.report(1_000, 4, 25).flags & flag::EARLY, 0, "three wait, one is on its way back");
+    assert_eq!(client.report(2_000, 5, 25).flags & flag::EARLY, flag::EARLY, "five wait of three");
+}
+
+#[test]
+fn acknowledgements_after_the_work_are_verified() {
+    let mut client = acknowledging(26);
+    let verified = flag::REPORTS | flag::ACKS | flag::VERIFIED | flag::ACK_MODE;
+    assert_eq!(client.report(1_000, 0, 25).flags, verified);
+    let mut far = Client::new();
+    far.seen.delay = 50 * MS;
+    for at_ms in (100..900).step_by(100) {
+        far.acknowledge(at_ms, at_ms + 101, 0);
+    }
+    assert_eq!(far.report(1_000, 0, 25).flags & flag::EARLY, flag::EARLY, "the way is no work");
+}
+
+#[test]
+fn nothing_is_judged_while_messages_are_about_that_nobody_acknowledges() {
+    let mut client = acknowledging(25);
+    client.write(950, 30, false);
+    for second in 1..=2 {
+        let flags = client.report(second * 1_000, 20, 25).flags;
+        assert_eq!(flags & (flag::EARLY | flag::VERIFIED), 0, "report {second}: the queue counts them too");
+    }
+    assert_eq!(client.report(3_000, 20, 25).flags & flag::EARLY, flag::EARLY);
+}
+
+#[test]
+fn in_bad_company_acknowledgements_count_once_they_are_verified() {
+    let mut client = acknowledging(26);
+    client.seen.is_suspect = true;
+    let verdict = client.acknowledge(900, 926, 0);
+    assert_eq!((verdict.flags & flag::ACK_MODE, verdict.processing_ns), (0, 0));
+    let verdict = client.report(1_000, 0, 25);
+    assert_eq!(verdict.flags & (flag::VERIFIED | flag::ACK_MODE), flag::VERIFIED | flag::ACK_MODE);
+    assert!(matches!(client.acknowledge(1_000, 1_026, 0).finish, Finish::Exactly(_)));
+}
+
+#[test]
+fn reports_do_not_stand_in_for_acknowledgements_that_never_came() {
+    let mut client = Client::new();
+    (client.seen.is_asked, client.seen.outstanding) = (true, 3);
+    for second in 1..6 {
+        assert_eq!(client.report(second * 1_000, 0, 1).due, None);
+    }
+    client.seen.outstanding = 0;
+    let seen = client.seen;
+    assert_eq!(client.estimate.taken_back(&seen).due, Some(u64::MAX));
+}
+
+#[test]
+fn the_drain_of_a_full_socket_shows_the_speed() {
+    let mut client = Client::new();
+    client.seen.outstanding = 50;
+    assert_eq!(client.write(1_000, 100, true).processing_ns, 0, "how long those took nobody knows");
+    assert_eq!(client.write(1_040, 2, true).processing_ns, 0, "too few");
+    let verdict = client.write(1_200, 8, true);
+    assert_eq!(verdict.processing_ns, 20 * MS);
+    assert_eq!(verdict.finish, Finish::Exactly(2_200 * MS), "fifty of them");
+    assert_eq!(client.write(1_300, 50, false).processing_ns, 20 * MS, "it keeps up now");
+}
+
+#[test]
+fn a_client_that_reports_knows_better_than_its_socket() {
+    let mut client = Client::new();
+    client.sent(900, 40);
+    client.report(1_000, 10, 5);
+    client.write(1_000, 0, true);
+    assert_eq!(client.write(1_400, 20, true).processing_ns, 5 * MS);
+}
+
+#[test]
+fn a_speed_from_before_counts_as_one_message() {
+    let mut client = Client::new();
+    assert_eq!(client.estimate.assume(0).processing_ns, 0);
+    assert_eq!(client.estimate.assume(20 * MS).processing_ns, 20 * MS);
+    client.sent(100, 1);
+    assert_eq!(client.acknowledge(100, 130, 0).processing_ns, 25 * MS);
+}
+
+#[test]
+fn extremes_do_not_overflow() {
+    let mut client = Client::new();
+    client.seen = Observed {
+        now: u64::MAX,
+        delay: SECOND,
+        sent: u64::MAX,
+        sent_at: u64::MAX,
+        outstanding: u64::MAX >> 40,
+        in_transit: 131_070,
+        is_suspect: false,
+        is_asked: true,
+    };
+    let seen = client.seen;
+    for (messages, processing_ns) in [(1 << 31, speed::MAX_NS), (1 << 31, 0), (0, 1), (1 << 31, speed::MAX_NS)] {
+        client.estimate.reported(&seen, messages, processing_ns, false);
+        client.estimate.written(&seen, u32::MAX.into(), true);
+    }
+    for sent_at in [0, u64::MAX] {
+        let verdict = client.estimate.acknowledged(&seen, sent_at);
+        assert!((1..=speed::MAX_NS).contains(&verdict.processing_ns));
+    }
+}
