@@ -9,11 +9,13 @@ use crate::{
     load::MemberLoad,
     nanos::Nanos,
     pick::{Table, book, pick, preview},
-    policy::{Policy, adaptive::SCAN_MAX},
+    policy::{Policy, adaptive::SCAN_MAX, weighted_round_robin::Strides},
+    policy_state::PolicyState,
     rng::Rng,
     rules::Rules,
     seats::Seats,
     shadow::{Shadow, ShadowFigures, ShadowRecord},
+    standing::Standing,
     sync::{AtomicU64, PublishedGuard, Relaxed},
 };
 
@@ -27,7 +29,7 @@ pub struct Member<T> {
     pub(crate) id: MemberId,
     pub(crate) value: T,
     pub(crate) load: Arc<MemberLoad>,
-    pub(crate) weight: u32,
+    pub(crate) standing: Standing,
     pub(crate) joined_at: Nanos,
 }
 
@@ -47,9 +49,9 @@ impl<T> Member<T> {
         &self.load
     }
 
-    /// The member's share by the policies that go by fixed weights; at least 1.
-    pub fn weight(&self) -> u32 {
-        self.weight
+    /// What it brought along beside its load; the weight is at least 1.
+    pub fn standing(&self) -> Standing {
+        self.standing
     }
 
     /// When the member joined; joining again under the same name does not change it.
@@ -154,7 +156,13 @@ impl<T> Members<'_, T> {
     }
 
     fn table(&self, policy: Policy) -> Table<'_> {
-        Table { policy, seats: &self.snapshot.seats, view: self.view, sequence: self.sequence }
+        Table {
+            policy,
+            seats: &self.snapshot.seats,
+            state: &self.snapshot.state,
+            view: self.view,
+            sequence: self.sequence,
+        }
     }
 
     /// All members, in join order.
@@ -215,6 +223,7 @@ pub(crate) struct Snapshot<T> {
     rules: Rules,
     members: Box<[Arc<Member<T>>]>,
     seats: Seats,
+    state: PolicyState,
     /// If the rules have one.
     shadow: Option<Shadow>,
 }
@@ -223,11 +232,14 @@ impl<T> Snapshot<T> {
     /// `shadow` is that of the rules.
     pub(crate) fn new(rules: Rules, roster: Vec<Seated<T>>, shadow: Option<Arc<ShadowRecord>>) -> Self {
         let turns: Vec<u64> = roster.iter().map(|seated| seated.turn).collect();
-        let shadow_turns: Vec<u64> = roster.iter().map(|seated| seated.shadow_turn).collect();
+        let state = PolicyState::new(&rules, &roster);
+        let shadow = shadow.map(|record| {
+            let roster: Vec<_> = roster.iter().map(Seated::in_shadow).collect();
+            Shadow::new(&roster, record)
+        });
         let members: Box<[_]> = roster.into_iter().map(|seated| seated.member).collect();
-        let loads: Box<[_]> = members.iter().map(|member| Arc::clone(&member.load)).collect();
-        let shadow = shadow.map(|record| Shadow::new(loads.clone(), &shadow_turns, record));
-        Self { rules, seats: Seats::new(loads, &turns), members, shadow }
+        let loads = members.iter().map(|member| Arc::clone(&member.load)).collect();
+        Self { rules, seats: Seats::new(loads, &turns), state, members, shadow }
     }
 
     /// The members with their turns as they are now, to make the next snapshot of.
@@ -237,8 +249,15 @@ impl<T> Snapshot<T> {
     pub(crate) fn roster(&self) -> Vec<Seated<T>> {
         let seated = |(index, member)| {
             let turn = self.seats.turn(index);
-            let shadow_turn = self.shadow.as_ref().map_or(turn, |shadow| shadow.seats().turn(index));
-            Seated { member: Arc::clone(member), turn, shadow_turn }
+            let period_left = period_left_of(&self.state, index, turn);
+            let (shadow_turn, shadow_period_left) = match &self.shadow {
+                Some(shadow) => {
+                    let turn = shadow.seats().turn(index);
+                    (turn, period_left_of(shadow.state(), index, turn))
+                }
+                None => (turn, period_left),
+            };
+            Seated { member: Arc::clone(member), turn, period_left, shadow_turn, shadow_period_left }
         };
         self.members.iter().enumerate().map(seated).collect()
     }
@@ -257,10 +276,31 @@ impl<T> Snapshot<T> {
     }
 }
 
-/// A member and its turns, while a writer makes a snapshot.
+/// A member and what is its own in the group, while a writer makes a snapshot.
 pub(crate) struct Seated<T> {
     pub(crate) member: Arc<Member<T>>,
     pub(crate) turn: u64,
-    /// By the policy that does not act.
+    /// See [`Strides::period_left`].
+    pub(crate) period_left: u64,
+    /// `turn` by the policy that does not act.
     pub(crate) shadow_turn: u64,
+    /// `period_left` by it.
+    pub(crate) shadow_period_left: u64,
+}
+
+impl<T> Seated<T> {
+    /// The shadow begins where the group is.
+    pub(crate) fn begin_shadow(&mut self) {
+        (self.shadow_turn, self.shadow_period_left) = (self.turn, self.period_left);
+    }
+
+    /// The member as the shadow has it.
+    fn in_shadow(&self) -> Self {
+        let Self { ref member, shadow_turn: turn, shadow_period_left: period_left, .. } = *self;
+        Self { member: Arc::clone(member), turn, period_left, shadow_turn: turn, shadow_period_left: period_left }
+    }
+}
+
+fn period_left_of(state: &PolicyState, index: usize, turn: u64) -> u64 {
+    state.strides.as_ref().map_or(Strides::first_period(turn), |strides| strides.period_left(index))
 }

@@ -22,16 +22,22 @@ pub enum Reason {
     OldestSend,
     /// Slow, and not asked for long: it may have become faster.
     Probe,
-    /// The best of a few, drawn at random from a large group.
+    /// The best of a few who were drawn at random.
     BestOfSample,
     /// Earlier messages of the same ordering key are with it.
     Key,
     /// The best score by the members' reports.
     Score,
-    /// Its turn.
+    /// Its turn, by weight if there are weights.
     Turn,
-    /// Drawn at random.
+    /// Drawn at random, by speed if that is the policy.
     Random,
+    /// It is where the publisher or the topic belongs.
+    Hash,
+    /// It has the fewest messages, or bytes, that are not done with.
+    LeastInFlight,
+    /// It answers soonest.
+    LeastResponseTime,
     /// It was the best when it was compared, but not by these figures: somebody else published meanwhile.
     Overtaken,
 }
@@ -49,6 +55,9 @@ impl Reason {
             Self::Score => "score",
             Self::Turn => "turn",
             Self::Random => "random",
+            Self::Hash => "hash",
+            Self::LeastInFlight => "least_in_flight",
+            Self::LeastResponseTime => "least_response_time",
             Self::Overtaken => "overtaken",
         }
     }
@@ -87,8 +96,12 @@ impl Reason {
                 }
             }
             Policy::ThesisScore => Self::Score,
-            Policy::RoundRobin => Self::Turn,
-            Policy::Random => Self::Random,
+            Policy::RoundRobin | Policy::WeightedRoundRobin => Self::Turn,
+            Policy::Random | Policy::Capacity => Self::Random,
+            Policy::HashClientId | Policy::HashTopic => Self::Hash,
+            Policy::LeastInflight | Policy::LeastBytes => Self::LeastInFlight,
+            Policy::LeastResponseTime => Self::LeastResponseTime,
+            Policy::PowerOfTwo => Self::BestOfSample,
         }
     }
 }

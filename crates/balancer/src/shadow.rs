@@ -15,9 +15,10 @@ use std::sync::Arc;
 
 use crate::{
     dispatch::Dispatch,
-    load::MemberLoad,
+    members::Seated,
     pick::{Table, choose, pick},
     policy::{Policy, adaptive::weigh},
+    policy_state::PolicyState,
     rng::Rng,
     seats::Seats,
     sync::{AtomicU64, OwnLine, Relaxed, change},
@@ -28,6 +29,8 @@ use crate::{
 pub(crate) struct Shadow {
     /// The same members, with turns of its own.
     seats: Seats,
+    /// And with what its policy remembers.
+    state: PolicyState,
     record: Arc<ShadowRecord>,
 }
 
@@ -66,12 +69,20 @@ pub struct ShadowFigures {
 }
 
 impl Shadow {
-    pub(crate) fn new(loads: Box<[Arc<MemberLoad>]>, turns: &[u64], record: Arc<ShadowRecord>) -> Self {
-        Self { seats: Seats::new(loads, turns), record }
+    /// `roster` as the shadow has it.
+    pub(crate) fn new<T>(roster: &[Seated<T>], record: Arc<ShadowRecord>) -> Self {
+        let loads = roster.iter().map(|seated| Arc::clone(&seated.member.load)).collect();
+        let turns: Vec<u64> = roster.iter().map(|seated| seated.turn).collect();
+        let state = PolicyState::new(&record.policy.into(), roster);
+        Self { seats: Seats::new(loads, &turns), state, record }
     }
 
     pub(crate) fn seats(&self) -> &Seats {
         &self.seats
+    }
+
+    pub(crate) fn state(&self) -> &PolicyState {
+        &self.state
     }
 
     pub(crate) fn record(&self) -> &Arc<ShadowRecord> {
@@ -82,8 +93,13 @@ impl Shadow {
     #[cold]
     pub(crate) fn pick_beside(&self, acting: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
         let record = &*self.record;
-        let table =
-            Table { policy: record.policy, seats: &self.seats, sequence: &record.sequence.0, view: acting.view };
+        let table = Table {
+            policy: record.policy,
+            seats: &self.seats,
+            state: &self.state,
+            view: acting.view,
+            sequence: &record.sequence.0,
+        };
         let view = acting.view.at(dispatch.at, acting.seats);
         let preferred = choose(table, &view, dispatch, &mut rng.clone())?;
         let preferred_wait = weigh(self.seats.loads()[preferred].hot(), &view, dispatch.at.0).wait;
@@ -135,7 +151,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Group, LoadReport, MemberId, Nanos, Rules};
+    use crate::{Group, LoadReport, MemberId, MemberLoad, Nanos, Rules};
 
     /// Three members of different speeds, one of whom nobody knows.
     fn group(rules: Rules) -> Group<u64> {

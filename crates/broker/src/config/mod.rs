@@ -472,6 +472,14 @@ mod tests {
     }
 
     #[test]
+    fn the_shipped_file_names_every_policy() {
+        for policy in Policy::ALL {
+            let named = format!("#   {:24}", format!("\"{policy}\""));
+            assert!(Config::DEFAULT_TOML.lines().any(|line| line.starts_with(&named)), "{policy} is missing");
+        }
+    }
+
+    #[test]
     fn the_examples_in_the_shipped_file_are_legal_and_name_every_key() {
         let is_key = |line: &str| line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
         let example = |line: &'static str| {

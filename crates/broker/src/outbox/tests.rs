@@ -62,7 +62,7 @@ fn a_batch_wakes_a_waiting_receiver_once() {
 #[test]
 fn a_member_that_is_blocked_is_woken_once_to_look_after_its_messages() {
     let outbox = outbox(100, WhenFull::DropOldest);
-    outbox.join_group(GROUP);
+    outbox.join_group(GROUP, Arc::default());
     let wakes = Arc::new(Wakes::default());
     let waker = Arc::clone(&wakes).into();
     let mut context = Context::from_waker(&waker);
@@ -80,7 +80,7 @@ fn a_member_that_is_blocked_is_woken_once_to_look_after_its_messages() {
 #[test]
 fn what_goes_out_at_once_is_bounded_by_quota_and_socket() {
     let outbox = outbox(100, WhenFull::DropOldest);
-    outbox.join_group(GROUP);
+    outbox.join_group(GROUP, Arc::default());
     assert_eq!(outbox.takes_at_once(), 0, "nobody has looked");
     take(&outbox, 5);
     assert_eq!(outbox.takes_at_once(), 5);
@@ -101,7 +101,7 @@ fn what_goes_out_at_once_is_bounded_by_quota_and_socket() {
 #[test]
 fn the_newest_of_a_group_are_taken_back_in_their_order() {
     let outbox = outbox(100, WhenFull::DropOldest);
-    outbox.join_group(GROUP);
+    outbox.join_group(GROUP, Arc::default());
     let qos = |number| if number % 3 == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce };
     let is_shared = |number| number % 2 == 0;
     let one = |number| if is_shared(number) { shared(qos(number), number) } else { delivery(qos(number), number) };

@@ -68,7 +68,7 @@ impl SharedGroup {
             json!({
                 "client": beginning(member.value().client_id.as_str()),
                 "state": state(candidate),
-                "weight": member.weight(),
+                "weight": member.standing().weight,
                 "messages": messages,
                 "share": if given == 0 { 0.0 } else { rounded(messages as f64 / given as f64) },
                 "predicted_wait_ms": ms(candidate.predicted_wait),
