@@ -77,11 +77,13 @@ pub struct Candidate {
     pub reported_processing_time: Duration,
     /// When it was last chosen, in any of its groups, or its session was established.
     pub sent_at: Nanos,
+    /// Its place in the order in which members of this group were last chosen, or joined: the smaller, the longer ago.
+    pub turn: u64,
 }
 
 impl Candidate {
     /// Takes no lock: a publisher may be the one who asks.
-    pub(crate) fn of(member: MemberId, load: &MemberLoad, view: &View, now: Nanos) -> Self {
+    pub(crate) fn of(member: MemberId, load: &MemberLoad, turn: u64, view: &View, now: Nanos) -> Self {
         let hot = load.hot();
         let Weight { wait, penalty, late, service } = weigh(hot, view, now.0);
         Self {
@@ -97,12 +99,13 @@ impl Candidate {
             late: Duration::from_nanos(late),
             reported_processing_time: Duration::from_nanos(load.processing_ns()),
             sent_at: Nanos(hot.sent_at()),
+            turn,
         }
     }
 
     /// Smaller for the better, smallest for the chosen, the same for no two.
-    fn merit(&self, chosen: MemberId) -> (bool, u64, u64, Nanos, MemberId) {
-        (self.member != chosen, self.rank(), self.steps(), self.sent_at, self.member)
+    fn merit(&self, chosen: MemberId) -> (bool, u64, u64, u64, MemberId) {
+        (self.member != chosen, self.rank(), self.steps(), self.turn, self.member)
     }
 
     /// How eligible it is, smaller is better; members of a worse rank are not looked at while there is a better one.
@@ -110,7 +113,7 @@ impl Candidate {
         Hot::rank_of(self.availability, self.is_draining)
     }
 
-    /// What `adaptive` compares of members of one rank; equal for those that only their last sends tell apart.
+    /// What `adaptive` compares of members of one rank; equal for those that only their turns tell apart.
     pub(crate) fn steps(&self) -> u64 {
         in_steps(nanoseconds(self.predicted_wait), nanoseconds(self.penalty))
     }
@@ -157,7 +160,7 @@ mod tests {
     fn the_reason_is_what_decided() {
         for (policy, queues, reason) in [
             (Policy::Adaptive, &[3, 0, 2][..], Reason::LeastWait),
-            (Policy::Adaptive, &[3, 0, 0], Reason::OldestSend),
+            (Policy::Adaptive, &[3, 0, 0], Reason::OldestTurn),
             (Policy::Adaptive, &[3], Reason::OnlyCandidate),
             (Policy::Adaptive, &[1; 65], Reason::BestOfSample),
             (Policy::ThesisScore, &[3, 0, 2], Reason::Score),

@@ -37,8 +37,6 @@ pub(crate) struct Hot {
     outstanding: AtomicU64,
     /// A [`Transit`]. Read and stored by every pick: of two at once, one may not be counted.
     transit: AtomicU64,
-    /// How many times before the client was sent a message at the instant `t_s`. Written as that.
-    repeat: AtomicU16,
     /// One-way delay in [`DELAY_UNIT_NS`]; 0 = unknown. Written by `set_round_trip` and `connected`.
     delay: AtomicU16,
     /// An [`Availability`] as its discriminant. Written by `set_availability` only.
@@ -69,7 +67,6 @@ impl Hot {
             sent: AtomicU64::new(0),
             outstanding: AtomicU64::new(0),
             transit: AtomicU64::new(0),
-            repeat: AtomicU16::new(0),
             delay: AtomicU16::new(0),
             availability: AtomicU8::new(Availability::Ready as u8),
             flags: AtomicU8::new(0),
@@ -87,7 +84,6 @@ impl Hot {
         self.due.store(u64::MAX, Relaxed);
         self.speed.store(0, Relaxed);
         self.transit.store(0, Relaxed);
-        self.repeat.store(0, Relaxed);
         self.delay.store(0, Relaxed);
         self.flags.store(0, Relaxed);
         self.marks.store(0, Relaxed);
@@ -121,9 +117,7 @@ impl Hot {
     #[inline]
     fn count(&self, dispatch: &Dispatch, service_ns: u64, mean_ns: u64) {
         let (now, delay_ns) = (dispatch.at.0, self.delay_ns());
-        let repeat = if self.t_s.load(Relaxed) == now { self.repeat.load(Relaxed).saturating_add(1) } else { 0 };
         self.t_s.store(now, Relaxed);
-        self.repeat.store(repeat, Relaxed);
         self.transit.store(self.transit().with_sent(now, delay_ns).to_word(), Relaxed);
         let is_first = self.sent.fetch_add(1, Relaxed) == 0;
         if is_first && mean_ns > 0 {
@@ -224,11 +218,6 @@ impl Hot {
     #[inline]
     pub(crate) fn sent_at(&self) -> u64 {
         self.t_s.load(Relaxed)
-    }
-
-    #[inline]
-    pub(crate) fn repeat(&self) -> u16 {
-        self.repeat.load(Relaxed)
     }
 
     #[inline]

@@ -121,12 +121,14 @@ impl<T> Members<'_, T> {
     /// `member` as a pick at `dispatch.at` would weigh it. Made for display and for rare questions, not for speed.
     pub fn weigh(&self, member: &Member<T>, dispatch: &Dispatch) -> Candidate {
         let view = self.view.at(dispatch.at, &self.snapshot.seats);
-        Candidate::of(member.id, &member.load, &view, dispatch.at)
+        let index = self.iter().position(|other| other.id == member.id);
+        let turn = index.map_or(0, |index| self.snapshot.seats.turn(index));
+        Candidate::of(member.id, &member.load, turn, &view, dispatch.at)
     }
 
     /// All members as a pick at `dispatch.at` would weigh them, in join order. Made for display, not for speed.
     pub fn explain(&self, dispatch: &Dispatch) -> Vec<Candidate> {
-        self.iter().map(|member| self.weigh(member, dispatch)).collect()
+        self.candidates(dispatch, 0..self.len())
     }
 
     /// Whom a pick with these numbers would choose, and others spread over the group.
@@ -137,12 +139,17 @@ impl<T> Members<'_, T> {
         indices.extend(preview(self.table(self.snapshot.rules.policy), dispatch, &mut rng));
         indices.sort_unstable();
         indices.dedup();
-        let view = self.view.at(dispatch.at, &self.snapshot.seats);
+        self.candidates(dispatch, indices.into_iter())
+    }
+
+    fn candidates(&self, dispatch: &Dispatch, indices: impl Iterator<Item = usize>) -> Vec<Candidate> {
+        let seats = &self.snapshot.seats;
+        let view = self.view.at(dispatch.at, seats);
         let candidate = |index: usize| {
             let member = &self.snapshot.members[index];
-            Candidate::of(member.id, &member.load, &view, dispatch.at)
+            Candidate::of(member.id, &member.load, seats.turn(index), &view, dispatch.at)
         };
-        indices.into_iter().map(candidate).collect()
+        indices.map(candidate).collect()
     }
 
     /// How the shadow of these rules compares with the policy that acts; `None` if there is no shadow.

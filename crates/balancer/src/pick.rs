@@ -49,7 +49,11 @@ pub(crate) fn pick(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> Opti
 pub(crate) fn choose(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
     let Table { policy, seats, state, sequence, .. } = table;
     match policy {
-        Policy::Adaptive => adaptive::choose(seats, view, sequence, dispatch, rng).map(|seen| seen.index),
+        Policy::Adaptive => {
+            let index = adaptive::choose(seats, view, sequence, dispatch, rng)?.index;
+            seats.set_turn(index, sequence.fetch_add(1, Relaxed));
+            Some(index)
+        }
         Policy::ThesisScore => choose_in_turn(seats, sequence, || score::choose(seats, dispatch.at)),
         Policy::RoundRobin => choose_in_turn(seats, sequence, || round_robin::choose(seats)),
         Policy::WeightedRoundRobin => weighted_round_robin::pick(seats, state.strides.as_ref()?),
@@ -73,8 +77,7 @@ pub(crate) fn preview(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> O
     match policy {
         Policy::Adaptive => {
             let view = view.at(dispatch.at, seats);
-            let sequence = AtomicU64::new(sequence.load(Relaxed));
-            adaptive::choose(seats, &view, &sequence, dispatch, rng).map(|seen| seen.index)
+            adaptive::choose(seats, &view, sequence, dispatch, rng).map(|seen| seen.index)
         }
         Policy::ThesisScore => score::choose(seats, dispatch.at).map(|choice| choice.index),
         Policy::RoundRobin => round_robin::choose(seats).map(|choice| choice.index),
@@ -110,11 +113,13 @@ fn pick_adaptive(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &mut R
         let hot = seats.loads()[seen.index].hot();
         let service_ns = adaptive::weigh(hot, view, dispatch.at.0).service;
         if hot.try_book(dispatch, service_ns, seen.finish, view.mean_ns) {
+            seats.set_turn(seen.index, sequence.fetch_add(1, Relaxed));
             return Some(seen.index);
         }
         seen = adaptive::choose(seats, view, sequence, dispatch, rng)?;
     }
     book(seats, seen.index, view, dispatch);
+    seats.set_turn(seen.index, sequence.fetch_add(1, Relaxed));
     Some(seen.index)
 }
 

@@ -18,8 +18,8 @@ pub enum Reason {
     OnlyCandidate,
     /// It will have finished what it was sent first.
     LeastWait,
-    /// Others would have finished as early; it was sent something longest ago.
-    OldestSend,
+    /// Others would have finished as early; it was chosen longest ago.
+    OldestTurn,
     /// Slow, and not asked for long: it may have become faster.
     Probe,
     /// The best of a few who were drawn at random.
@@ -48,7 +48,7 @@ impl Reason {
         match self {
             Self::OnlyCandidate => "only_candidate",
             Self::LeastWait => "least_wait",
-            Self::OldestSend => "oldest_send",
+            Self::OldestTurn => "oldest_turn",
             Self::Probe => "probe",
             Self::BestOfSample => "best_of_sample",
             Self::Key => "key",
@@ -82,14 +82,14 @@ impl Reason {
         }
         match rules.policy {
             Policy::Adaptive => {
-                // By what is compared, the last sends apart.
+                // By what is compared, the turns apart.
                 let place = |candidate: &Candidate| (candidate.rank(), candidate.steps());
                 let least = rivals.clone().map(place).min().unwrap_or((u64::MAX, u64::MAX));
-                let is_oldest = rivals.all(|rival| place(rival) > least || taken.sent_at <= rival.sent_at);
+                let is_oldest = rivals.all(|rival| place(rival) > least || taken.turn < rival.turn);
                 match place(taken).cmp(&least) {
                     _ if len > SCAN_MAX => Self::BestOfSample,
                     Ordering::Less => Self::LeastWait,
-                    Ordering::Equal if is_oldest => Self::OldestSend,
+                    Ordering::Equal if is_oldest => Self::OldestTurn,
                     _ if rules.is_ordered && dispatch.key.is_some() => Self::Key,
                     _ if taken.rank() == best_rank && taken.predicted_wait.is_zero() => Self::Probe,
                     _ => Self::Overtaken,

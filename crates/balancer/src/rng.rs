@@ -28,6 +28,14 @@ impl Rng {
         let wide = u128::from(self.next_u64()) * (bound as u128);
         (wide >> 64) as usize
     }
+
+    /// Two numbers below `bound` for the price of one; `bound` must be below 2^32.
+    ///
+    /// No value is favoured by more than `bound` in 2^32.
+    pub(crate) fn two_below(&mut self, bound: usize) -> [usize; 2] {
+        let drawn = self.next_u64();
+        [drawn >> 32, drawn & 0xFFFF_FFFF].map(|half| (half * bound as u64 >> 32) as usize)
+    }
 }
 
 /// Another number for each number, every bit of which depends on all bits of the given one.
@@ -59,5 +67,10 @@ mod tests {
         assert!(counts.iter().all(|&count| (900..1_100).contains(&count)), "{counts:?}");
         assert_eq!(rng.below(0), 0);
         assert_eq!(rng.below(1), 0);
+        let mut counts = [0_u32; 3];
+        for index in (0..1_500).flat_map(|_| rng.two_below(3)) {
+            counts[index] += 1;
+        }
+        assert!(counts.iter().all(|&count| (900..1_100).contains(&count)), "{counts:?}");
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct Seats {
 /// Eight turns on a cache line of their own: pickers of one group write there, those of other groups never.
 /// Packed, since every picker of the group reads all of them anyway.
 ///
-/// Written by pickers ([`Seats::try_take_turn`], [`Seats::take_turn`]), read by pickers and by writers who copy
+/// Written by pickers ([`Seats::try_take_turn`], [`Seats::take_turn`], [`Seats::set_turn`]), read by pickers and by writers who copy
 /// it into the next snapshot. `Relaxed`: the comparison in `compare_exchange` needs only the modification order
 /// of the one turn, and nothing else is published through it.
 #[derive(Debug, Default)]
@@ -65,6 +65,11 @@ impl Seats {
     /// Sets the turn to `ticket`, or leaves a later one.
     pub(crate) fn take_turn(&self, index: usize, ticket: u64) {
         self.turn_at(index).fetch_max(ticket, Relaxed);
+    }
+
+    /// Sets the turn to `ticket`. Of two pickers who chose this seat at the same time the earlier ticket may stay.
+    pub(crate) fn set_turn(&self, index: usize, ticket: u64) {
+        self.turn_at(index).store(ticket, Relaxed);
     }
 
     fn turn_at(&self, index: usize) -> &AtomicU64 {

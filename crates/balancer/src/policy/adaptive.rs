@@ -54,36 +54,42 @@ pub(crate) fn choose(
     dispatch: &Dispatch,
     rng: &mut Rng,
 ) -> Option<Sighting> {
-    let (len, now) = (seats.loads().len(), dispatch.at.0);
-    let is_probe = rng.next_u64().is_multiple_of(PROBE_EVERY);
+    let len = seats.loads().len();
+    let scan = Scan { view, now: dispatch.at.0, is_probe: rng.next_u64().is_multiple_of(PROBE_EVERY) };
     if len > SCAN_MAX {
         let seen = match view.mean_ns {
-            0 => in_turn(seats, sequence.fetch_add(1, Relaxed) as usize % len),
-            _ => best(seats, view, now, is_probe, (0..SAMPLE).map(|_| rng.below(len))),
+            0 => in_turn(seats, sequence.load(Relaxed) as usize % len),
+            _ => scan.best_of_some(seats, rng),
         };
         if let Some(seen) = seen.filter(|seen| seats.loads()[seen.index].rank() == READY) {
             return Some(seen);
         }
     }
-    best(seats, view, now, is_probe, 0..len)
+    scan.best_of_all(seats)
 }
 
 /// What `choose` compares of one member.
 #[inline(always)]
 pub(crate) fn weigh(hot: &Hot, view: &View, now: u64) -> Weight {
-    let (flags, speed, due, delay) = (hot.flags(), hot.speed(), hot.due(), hot.delay_ns());
-    let (service, penalty) = match speed.processing_ns() {
+    let (flags, speed) = (hot.flags(), hot.speed());
+    let (service, mut penalty) = match speed.processing_ns() {
         0 => unknown(hot, flags, view),
         processing_ns => (processing_ns.max(view.floor_ns()), class_penalty(speed.class(), view)),
     };
-    // Speed that nobody can check is no merit; slowness is believed.
-    let penalty = if flags & flag::ACK_MODE == 0 { penalty.max(view.floor_ns()) } else { penalty };
-    let late = now.saturating_sub(due);
-    let mut finish = hot.finish().max(due.min(now)).saturating_add(late.saturating_mul(LATE_FACTOR));
-    if flags & flag::ACK_MODE == 0 {
-        finish = without_acks(hot, flags, view, now.saturating_add(delay), finish, service);
+    let now = now.min(NOW_MAX_NS);
+    let arrival = now + hot.delay_ns();
+    let mut finish = hot.finish();
+    let late = now.saturating_sub(hot.due());
+    if late > 0 {
+        // It stood still since then, and falls behind as fast again.
+        finish = finish.max(now - late).saturating_add(2 * late);
     }
-    Weight { wait: finish.saturating_sub(now.saturating_add(delay)), penalty, late, service }
+    if flags & flag::ACK_MODE == 0 {
+        // Speed that nobody can check is no merit; slowness is believed.
+        penalty = penalty.max(view.floor_ns());
+        finish = without_acks(hot, flags, view, arrival, finish, service);
+    }
+    Weight { wait: finish.saturating_sub(arrival), penalty, late, service }
 }
 
 /// F of a member whose acknowledgements do not count, or who gave none.
@@ -121,59 +127,97 @@ fn unknown(hot: &Hot, flags: u8, view: &View) -> (u64, u64) {
 #[inline(always)]
 fn class_penalty(class: u64, view: &View) -> u64 {
     let above = (class + CLASS_STEP / 2).wrapping_sub(view.class) as i64 >> CLASS_STEP.ilog2();
-    // g is below 2^42, so nothing is shifted out.
-    view.floor_ns() << CLASSES_MAX >> (CLASSES_MAX - above.clamp(-CLASSES_MAX, CLASSES_MAX))
+    // An hour and nothing are 22 classes apart, and g/16 is below 2^38: nothing is shifted out.
+    view.floor_ns() << CLASSES >> (CLASSES - above)
 }
 
-/// The best of some seats.
-#[inline(always)]
-fn best(
-    seats: &Seats,
-    view: &View,
+/// A look at members at one moment.
+struct Scan<'a> {
+    view: &'a View,
     now: u64,
+    /// Whether one that was slow and was not asked for long may be tried again.
     is_probe: bool,
-    candidates: impl Iterator<Item = usize>,
-) -> Option<Sighting> {
-    let (mut best_key, mut best_seen) = (u128::MAX, None);
-    for index in candidates {
-        let hot = seats.loads()[index].hot();
-        let finish = hot.finish();
-        let weight = weigh(hot, view, now);
-        let key = key(hot, &weight, view, now, is_probe);
-        let is_better = key < best_key;
-        best_key = select_unpredictable(is_better, key, best_key);
-        best_seen = select_unpredictable(is_better, Some(Sighting { index, finish }), best_seen);
-    }
-    best_seen
 }
 
-/// A number that is smaller for the better candidate.
-///
-/// ```text
-///  127 126 125          80 79             16 15           0
-/// +-------+----------------+----------------+--------------+
-/// | rank  | wait + penalty |  last sent at  | repeats then |    waits in steps of 65.5 µs, so that ties are ties
-/// +-------+----------------+----------------+--------------+
-/// ```
-#[inline(always)]
-fn key(hot: &Hot, weight: &Weight, view: &View, now: u64, is_probe: bool) -> u128 {
-    let sent_at = hot.sent_at();
-    let mut steps = in_steps(weight.wait, weight.penalty);
-    let mut turn = u128::from(sent_at) << 16 | u128::from(hot.repeat());
-    if is_probe && weight.wait == 0 && weight.penalty > view.mean_ns / 8 {
-        let patience = weight.penalty.saturating_mul(PROBE_PATIENCE).min(PROBE_PATIENCE_MAX_NS);
-        if now.saturating_sub(sent_at) > patience {
-            // One that was slow and was not asked for long: it may have become fast.
-            (steps, turn) = (0, 0);
+impl Scan<'_> {
+    /// The best of all seats; of equal ones that with the oldest turn.
+    fn best_of_all(&self, seats: &Seats) -> Option<Sighting> {
+        let mut best = Best::NONE;
+        let mut index = 0;
+        for (loads, turns) in seats.by_line() {
+            for (load, turn) in loads.iter().zip(turns) {
+                let hot = load.hot();
+                best.compare(index, hot.finish(), self.key(hot), turn.load(Relaxed));
+                index += 1;
+            }
         }
+        best.sighting()
     }
-    u128::from(hot.rank() << STEPS_BITS | steps) << 80 | turn
+
+    /// The best of a random few; of equal ones that which was sent something longest ago. Turns would be one more
+    /// line of memory to fetch for each.
+    fn best_of_some(&self, seats: &Seats, rng: &mut Rng) -> Option<Sighting> {
+        let loads = seats.loads();
+        let mut best = Best::NONE;
+        for index in [(); SAMPLE / 2].map(|()| rng.two_below(loads.len())).into_iter().flatten() {
+            let hot = loads[index].hot();
+            best.compare(index, hot.finish(), self.key(hot), hot.sent_at());
+        }
+        best.sighting()
+    }
+
+    /// A number that is smaller for the better candidate.
+    ///
+    /// ```text
+    ///  63 62 61                                    0
+    /// +-----+---------------------------------------+
+    /// |rank |  wait + penalty in steps of 65.5 µs   |    steps, so that ties are ties
+    /// +-----+---------------------------------------+
+    /// ```
+    #[inline(always)]
+    fn key(&self, hot: &Hot) -> u64 {
+        let Weight { wait, penalty, .. } = weigh(hot, self.view, self.now);
+        let steps = in_steps(wait, penalty);
+        let is_probed = self.is_probe && wait == 0 && self.is_long_unused(hot, penalty);
+        hot.rank() << RANK_SHIFT | if is_probed { 0 } else { steps }
+    }
+
+    /// Whether one of a slow class was not chosen for so long that it may have become fast.
+    #[inline(never)]
+    fn is_long_unused(&self, hot: &Hot, penalty: u64) -> bool {
+        let patience = penalty.saturating_mul(PROBE_PATIENCE).min(PROBE_PATIENCE_MAX_NS);
+        penalty > self.view.mean_ns / 8 && self.now.saturating_sub(hot.sent_at()) > patience
+    }
+}
+
+/// The best seat so far.
+struct Best {
+    merit: u128,
+    sighting: Sighting,
+}
+
+impl Best {
+    const NONE: Self = Self { merit: u128::MAX, sighting: Sighting { index: 0, finish: 0 } };
+
+    #[inline(always)]
+    fn compare(&mut self, index: usize, finish: u64, key: u64, turn: u64) {
+        let merit = u128::from(key) << 64 | u128::from(turn);
+        // Whether a member is better than all before it cannot be predicted.
+        let is_better = merit < self.merit;
+        self.merit = select_unpredictable(is_better, merit, self.merit);
+        self.sighting.index = select_unpredictable(is_better, index, self.sighting.index);
+        self.sighting.finish = select_unpredictable(is_better, finish, self.sighting.finish);
+    }
+
+    fn sighting(self) -> Option<Sighting> {
+        (self.merit != u128::MAX).then_some(self.sighting)
+    }
 }
 
 /// What is compared first of two ready members: equal ones wait equally long, as far as that can be told.
 #[inline(always)]
 pub(crate) fn in_steps(wait: u64, penalty: u64) -> u64 {
-    (wait.saturating_add(penalty) >> STEP_SHIFT).min(STEPS_MAX)
+    wait.saturating_add(penalty) >> STEP_SHIFT
 }
 
 /// The first ready seat from `start` on, or else the seat at `start`.
@@ -189,14 +233,13 @@ const READY: u64 = 0;
 pub(crate) const SCAN_MAX: usize = 64;
 /// Candidates in larger groups. Fewer cost a multiple of the waiting time under load.
 const SAMPLE: usize = 16;
-/// Frozen, and falling behind as fast again.
-const LATE_FACTOR: u64 = 2;
 const STEP_SHIFT: u32 = 16;
-const STEPS_BITS: u32 = 46;
-const STEPS_MAX: u64 = (1 << STEPS_BITS) - 1;
+const RANK_SHIFT: u32 = 62;
 /// One class in the units of [`Speed::class`](crate::speed::Speed::class).
 const CLASS_STEP: u64 = 256;
-const CLASSES_MAX: i64 = 16;
+const CLASSES: i64 = 22;
+/// Far from where sums of instants and delays could overflow: 146 years.
+const NOW_MAX_NS: u64 = 1 << 62;
 /// Messages until a newcomer's slow start is at its slowest.
 const NEWCOMER_MESSAGES: u64 = 24;
 /// Messages without a word until a member is taken for silent.
