@@ -24,8 +24,8 @@ use crate::router::{GroupQueues, RetainedLimits, Router};
 /// What all tasks of one broker share.
 ///
 /// Lock order, outermost first: a session's lease · the index's writers · a group's writers · a registry shard ·
-/// the retained tree · a group's waiting messages · an outbox · the expiry queue · the remembered speeds. All but the first are held for short
-/// work in memory and never across a wait point.
+/// the retained tree · a group's waiting messages · an outbox · the expiry queue · the remembered speeds · a group's
+/// decisions. All but the first are held for short work in memory and never across a wait point.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
@@ -63,6 +63,7 @@ impl Shared {
             limits: queue_limits(&config),
             budget: Arc::clone(&budget),
             metrics: Arc::clone(&metrics),
+            decisions: Arc::new(config.decisions()),
         };
         let retained =
             RetainedLimits { messages: config.retained.messages_maximum, bytes: config.retained.bytes_maximum };
