@@ -13,7 +13,8 @@ use tracing::Level;
 
 use crate::logging;
 
-/// Runs the broker until SIGINT or SIGTERM; SIGHUP takes over who may come in and do what.
+/// Runs the broker until SIGINT or SIGTERM; SIGHUP takes over who may come in and do what, and by what
+/// share groups choose.
 #[derive(Debug, Args)]
 pub(crate) struct BrokerArgs {
     /// Configuration file (TOML); keys that it leaves out have their defaults.

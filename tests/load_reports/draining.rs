@@ -54,15 +54,41 @@ fn what_it_has_begun_stays_with_it_and_what_waits_goes_to_others_in_order() {
 }
 
 #[test]
-fn one_that_is_alone_is_given_everything_all_the_same() {
+fn what_comes_while_all_drain_waits_with_the_group_in_order() {
+    for goes_on in [true, false] {
+        let broker = BrokerProcess::start(&[]);
+        let mut workers = ["one", "two"].map(|id| worker(&broker, id, 1));
+        let mut publisher = broker.v5("publisher");
+        publish(&mut publisher, 4);
+        let begun = workers.each_mut().map(RawClient::receive_publish);
+        workers.iter_mut().for_each(|worker| report(worker, DRAINS));
+        publish(&mut publisher, 5);
+        for (worker, message) in workers.iter_mut().zip(&begun) {
+            worker.acknowledge(message);
+            worker.expect_nothing_waiting();
+        }
+        // One of them goes on, or a third one comes.
+        let taken = if goes_on {
+            report(&mut workers[0], GOES_ON[0]);
+            take_all(&mut workers[0])
+        } else {
+            take_all(&mut worker(&broker, "three", 1))
+        };
+        // What was taken back from two queues, then what came while all drained.
+        let mut taken_back = taken[..2].to_vec();
+        taken_back.sort();
+        assert_eq!((&taken_back[..], taken[2..].concat().as_str()), (&["2".to_owned(), "3".to_owned()][..], "01234"));
+        workers[1].expect_nothing_waiting();
+    }
+}
+
+#[test]
+fn qos_0_goes_to_one_that_drains_rather_than_nowhere() {
     let broker = BrokerProcess::start(&[]);
     let mut alone = worker(&broker, "alone", 1);
-    let mut publisher = broker.v5("publisher");
-    publish(&mut publisher, 5);
-    (0..3).for_each(|_| report(&mut alone, DRAINS));
-    publish(&mut publisher, 5);
-    let payloads = (0..10).map(|_| String::from_utf8_lossy(&alone.receive_message().payload).into_owned());
-    assert_eq!(payloads.collect::<Vec<_>>().concat(), "0123401234");
+    report(&mut alone, DRAINS);
+    broker.v5("publisher").publish("work", "x", QoS::AtMostOnce);
+    assert_eq!(alone.receive_message().payload, "x");
 }
 
 #[test]
@@ -116,6 +142,13 @@ fn publish(publisher: &mut RawClient, messages: u32) {
         let message: Publish = at_qos("work", &number.to_string(), QoS::AtLeastOnce);
         publisher.publish_with(message);
     }
+}
+
+/// The seven messages that wait, and no more.
+fn take_all(worker: &mut RawClient) -> Vec<String> {
+    let taken = (0..7).map(|_| String::from_utf8_lossy(&worker.receive_message().payload).into_owned()).collect();
+    worker.expect_nothing_waiting();
+    taken
 }
 
 const POLICIES: [&str; 3] = ["thesis_score", "round_robin", "random"];

@@ -25,7 +25,7 @@ fn connack_names_what_is_taken_in_the_very_bytes() {
 #[test]
 fn each_listener_has_its_own_and_the_plain_ones_theirs() {
     let config = ConfigFile::new(&listeners(&["", "load_reports = [\"ack\"]", "load_reports = []"]));
-    let broker = BrokerProcess::start_exactly(&["--config", config.path()]);
+    let broker = BrokerProcess::start_listening(&["--config", config.path()], 4);
     let expected = [Some("publish"), Some("pingreq,ack,publish"), Some("ack"), None];
     for (&address, expected) in broker.addresses().iter().zip(expected) {
         assert_eq!(told(address), expected.map(str::to_owned));
@@ -79,7 +79,7 @@ fn what_is_not_taken_is_refused_or_passed_over() {
 #[test]
 fn a_reload_counts_for_those_who_connect_after_it() {
     let config = ConfigFile::new(&listeners(&["name = \"other\""]));
-    let broker = BrokerProcess::start_exactly(&["--config", config.path()]);
+    let broker = BrokerProcess::start_listening(&["--config", config.path()], 2);
     let [_, other] = *broker.addresses() else { panic!("two listeners") };
     let (mut before, _) = RawClient::connect(other, Connect::new(ProtocolVersion::V5, text("before")));
     std::fs::write(config.path(), listeners(&["name = \"other\"\nload_reports = [\"publish\"]"])).expect("ours");

@@ -27,11 +27,16 @@ impl BrokerProcess {
 
     /// Starts `tenbin broker` with these arguments only; waits for one address for each `--listen`, at least one.
     pub(crate) fn start_exactly(arguments: &[&str]) -> Self {
+        let wanted = arguments.iter().filter(|&&argument| argument == "--listen").count().max(1);
+        Self::start_listening(arguments, wanted)
+    }
+
+    /// Starts `tenbin broker` with these arguments only; waits for so many addresses.
+    pub(crate) fn start_listening(arguments: &[&str], wanted: usize) -> Self {
         let mut child = command(arguments).spawn().expect("the built command can be started");
         let output = Lines::collect(child.stdout.take().expect("piped"));
         let log = Lines::collect(child.stderr.take().expect("piped"));
         let mut broker = Self { child, addresses: Vec::new(), start_lines: Vec::new(), log };
-        let wanted = arguments.iter().filter(|&&argument| argument == "--listen").count().max(1);
         let until = Instant::now() + PATIENCE;
         while broker.addresses.len() < wanted {
             broker.start_lines = output.all();

@@ -9,6 +9,7 @@ use crate::{
     nanos::Nanos,
     policy::weighted_round_robin::Strides,
     rules::Rules,
+    shadow::ShadowRecord,
     standing::Standing,
     sync::{AtomicU64, Mutex, OwnLine, Published, Relaxed, lock},
 };
@@ -36,9 +37,11 @@ pub struct Group<T> {
 impl<T> Group<T> {
     /// An empty group that will choose by `rules`; a [`Policy`](crate::Policy) alone will do.
     pub fn new(rules: impl Into<Rules>) -> Self {
+        let rules = rules.into();
+        let shadow = rules.shadow.map(|policy| Arc::new(ShadowRecord::new(policy, 0)));
         Self {
             writers: Mutex::new(()),
-            published: Published::new(Snapshot::new(rules.into(), Vec::new(), None)),
+            published: Published::new(Snapshot::new(rules, Vec::new(), shadow, None)),
             sequence: OwnLine(AtomicU64::new(0)),
             view: OwnLine(GroupView::new()),
         }
@@ -53,10 +56,15 @@ impl<T> Group<T> {
     /// and so does where publishers and keys are, if both rules are sticky, or ordered.
     pub fn set_rules(&self, rules: impl Into<Rules>) {
         let rules = rules.into();
-        self.update(|current, _| {
-            let is_changed = *current != rules;
+        self.update(|current, roster, shadow| {
+            if *current == rules {
+                return false;
+            }
             *current = rules;
-            is_changed
+            // It begins where the group is.
+            *shadow = rules.shadow.map(|policy| Arc::new(ShadowRecord::new(policy, self.sequence.0.load(Relaxed))));
+            roster.iter_mut().for_each(Seated::begin_shadow);
+            true
         });
     }
 
@@ -72,7 +80,7 @@ impl<T> Group<T> {
     /// its turn and the time of its joining.
     pub fn join_with(&self, id: MemberId, standing: Standing, load: Arc<MemberLoad>, value: T, now: Nanos) {
         let standing = Standing { weight: standing.weight.max(1), ..standing };
-        self.update(|_, roster| match roster.iter_mut().find(|seated| seated.member.id == id) {
+        self.update(|_, roster, shadow| match roster.iter_mut().find(|seated| seated.member.id == id) {
             Some(seated) => {
                 let joined_at = seated.member.joined_at;
                 seated.member = Arc::new(Member { id, value, load, standing, joined_at });
@@ -81,7 +89,14 @@ impl<T> Group<T> {
             None => {
                 let turn = self.sequence.0.fetch_add(1, Relaxed);
                 let member = Arc::new(Member { id, value, load, standing, joined_at: now });
-                roster.push(Seated { member, turn, period_left: Strides::first_period(turn) });
+                let shadow_turn = shadow.as_ref().map_or(turn, |record| record.sequence.0.fetch_add(1, Relaxed));
+                roster.push(Seated {
+                    member,
+                    turn,
+                    period_left: Strides::first_period(turn),
+                    shadow_turn,
+                    shadow_period_left: Strides::first_period(shadow_turn),
+                });
                 true
             }
         });
@@ -89,7 +104,7 @@ impl<T> Group<T> {
 
     /// Removes a member; `false` if there was none of that name. A pick under way may still return it.
     pub fn leave(&self, id: MemberId) -> bool {
-        self.update(|_, roster| {
+        self.update(|_, roster, _| {
             let before = roster.len();
             roster.retain(|seated| seated.member.id != id);
             roster.len() < before
@@ -111,14 +126,17 @@ impl<T> Group<T> {
         self.len() == 0
     }
 
-    /// Publishes what `change` makes of rules and members, if it says that it changed them.
-    fn update(&self, change: impl FnOnce(&mut Rules, &mut Vec<Seated<T>>) -> bool) -> bool {
+    /// Publishes what `change` makes of rules, members and what the shadow records, if it says that it changed them.
+    fn update(
+        &self,
+        change: impl FnOnce(&mut Rules, &mut Vec<Seated<T>>, &mut Option<Arc<ShadowRecord>>) -> bool,
+    ) -> bool {
         let writer = lock(&self.writers);
         let current = self.published.load();
-        let (mut rules, mut roster) = (current.rules(), current.roster());
-        let changed = change(&mut rules, &mut roster);
+        let (mut rules, mut roster, mut shadow) = (current.rules(), current.roster(), current.shadow().cloned());
+        let changed = change(&mut rules, &mut roster, &mut shadow);
         if changed {
-            self.published.store(Snapshot::new(rules, roster, Some(&current)));
+            self.published.store(Snapshot::new(rules, roster, shadow, Some(&current)));
         }
         // `current` outlives the lock: the destructor of a value that leaves with it may use the group.
         drop(writer);

@@ -34,31 +34,45 @@ pub(crate) struct Table<'a> {
 
 /// Chooses a seat and books a message on it. `None` if there is no seat.
 pub(crate) fn pick(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
-    let Table { policy, seats, state, sequence, .. } = table;
+    let Table { policy, seats, state, .. } = table;
     let view = table.view.at(dispatch.at, seats);
     if let (Some(pins), Some(slot)) = (&state.pins, dispatch.key_slot()) {
         return ordered::pick(table, pins, slot, &view, dispatch, rng);
     }
-    let index = match policy {
-        Policy::Adaptive => return pick_adaptive(table, &view, dispatch, rng),
-        Policy::ThesisScore => choose_in_turn(seats, sequence, || score::choose(seats, dispatch.at))?,
-        Policy::RoundRobin => choose_in_turn(seats, sequence, || round_robin::choose(seats))?,
-        Policy::WeightedRoundRobin => weighted_round_robin::pick(seats, state.strides.as_ref()?)?,
-        Policy::LeastInflight => choose_in_turn(seats, sequence, || least_inflight::choose(seats))?,
-        Policy::LeastResponseTime => {
-            choose_in_turn(seats, sequence, || least_response_time::choose(seats, dispatch.at))?
-        }
-        Policy::LeastBytes => choose_in_turn(seats, sequence, || least_bytes::choose(seats))?,
-        // Nobody compares turns in the groups that follow: their pickers leave them, and the shared sequence, alone.
-        Policy::Random => random::choose(seats, rng)?,
-        Policy::Sticky => sticky::pick(seats, &state.ids, state.sticky.as_ref()?, dispatch.publisher, rng)?,
-        Policy::HashClientId => rendezvous::choose(seats, &state.identities, dispatch.publisher)?,
-        Policy::HashTopic => rendezvous::choose(seats, &state.identities, dispatch.topic)?,
-        Policy::PowerOfTwo => power_of_two::choose(seats, &view, dispatch, rng)?,
-        Policy::Capacity => capacity::choose(seats, &view, rng)?,
-    };
+    if policy == Policy::Adaptive {
+        return pick_adaptive(table, &view, dispatch, rng);
+    }
+    let index = choose(table, &view, dispatch, rng)?;
     book(seats, index, &view, dispatch);
     Some(index)
+}
+
+/// Chooses a seat, whose turn is over then. Nothing is booked.
+#[inline(always)]
+pub(crate) fn choose(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
+    let Table { policy, seats, state, sequence, .. } = table;
+    match policy {
+        Policy::Adaptive => {
+            let index = adaptive::choose(seats, view, sequence, dispatch, rng)?.index;
+            seats.set_turn(index, sequence.fetch_add(1, Relaxed));
+            Some(index)
+        }
+        Policy::ThesisScore => choose_in_turn(seats, sequence, || score::choose(seats, dispatch.at)),
+        Policy::RoundRobin => choose_in_turn(seats, sequence, || round_robin::choose(seats)),
+        Policy::WeightedRoundRobin => weighted_round_robin::pick(seats, state.strides.as_ref()?),
+        Policy::LeastInflight => choose_in_turn(seats, sequence, || least_inflight::choose(seats)),
+        Policy::LeastResponseTime => {
+            choose_in_turn(seats, sequence, || least_response_time::choose(seats, dispatch.at))
+        }
+        Policy::LeastBytes => choose_in_turn(seats, sequence, || least_bytes::choose(seats)),
+        // Nobody compares turns in the groups that follow: their pickers leave them, and the shared sequence, alone.
+        Policy::Random => random::choose(seats, rng),
+        Policy::Sticky => sticky::pick(seats, &state.ids, state.sticky.as_ref()?, dispatch.publisher, rng),
+        Policy::HashClientId => rendezvous::choose(seats, &state.identities, dispatch.publisher),
+        Policy::HashTopic => rendezvous::choose(seats, &state.identities, dispatch.topic),
+        Policy::PowerOfTwo => power_of_two::choose(seats, view, dispatch, rng),
+        Policy::Capacity => capacity::choose(seats, view, rng),
+    }
 }
 
 /// The seat that a pick by `policy` would choose, with nothing booked.

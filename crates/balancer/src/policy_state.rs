@@ -38,4 +38,10 @@ impl PolicyState {
             pins: (rules.is_ordered && !is_sticky).then(pins),
         }
     }
+
+    /// What was remembered, for somebody who goes on from there; members and their strides apart.
+    pub(crate) fn copied(&self) -> Self {
+        let (ids, identities) = Default::default();
+        Self { ids, identities, strides: None, sticky: self.sticky.as_ref().map(Sticky::copied), pins: None }
+    }
 }

@@ -13,8 +13,7 @@ pub struct Rules {
     /// Default: no.
     pub is_ordered: bool,
     /// A policy to evaluate beside the one that chooses, without acting on it
-    /// ([`Members::preview`](crate::Members::preview)). What some remember of their own choices, it does not have:
-    /// `weighted_round_robin` shows round robin, `sticky` random choices. Default: none.
+    /// ([`Members::shadow`](crate::Members::shadow) tells how it compares). It keeps no order. Default: none.
     pub shadow: Option<Policy>,
 }
 

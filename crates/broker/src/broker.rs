@@ -14,7 +14,7 @@ use crate::metrics::MetricsSnapshot;
 use crate::net;
 use crate::outbox::Control;
 use crate::shared::Shared;
-use crate::sys_topics;
+use crate::{sys_share, sys_topics};
 
 /// A running broker. Dropping it stops listening at once; [`Broker::shutdown`] also says goodbye to the clients.
 #[derive(Debug)]
@@ -84,6 +84,7 @@ impl BrokerBuilder {
         tasks.spawn(expiry::sweep_retained(Arc::clone(&shared)));
         if let Some(interval) = shared.config.sys_interval() {
             tasks.spawn(sys_topics::run(Arc::clone(&shared), interval));
+            tasks.spawn(sys_share::run(Arc::clone(&shared), interval));
         }
         for (listener, name) in listeners {
             tasks.spawn(net::run(Arc::clone(&shared), listener, name));
@@ -123,17 +124,19 @@ impl Broker {
         self.shared.registry.len()
     }
 
-    /// Takes over what `config` says of access: who may come in through which listener, with which password files,
+    /// Takes over what `config` says of share groups, by what they choose, and of access: who may come in through which listener, with which password files,
     /// and the ACL. What this takes away stops at once: clients whose credentials do not hold any more are
     /// disconnected, sessions of users who are no more end, and subscriptions deliver only what is allowed. A
-    /// share member that may be one again is so as soon as its connection has noticed. What load reports are taken
-    /// from is taken over for connections that begin from now on. Listeners are known by their names: their
-    /// addresses, new listeners and the rest of `config` are not looked at.
+    /// share member that may be one again is so as soon as its connection has noticed. Share groups keep their
+    /// members, and lose no message. What load reports are taken from is taken over for connections that begin from
+    /// now on. Listeners are known by their names: their addresses, new listeners and the rest of `config` are not
+    /// looked at.
     ///
     /// # Errors
     /// Something in it cannot be used, or it does not name a listener that is open; then all stays as it is.
     pub fn reload(&self, config: &Config) -> Result<(), AccessError> {
         enforcement::reload(&self.shared, config)?;
+        self.shared.router.set_share_rules(config.share_rules());
         self.shared.report_carriers.replace(config);
         Ok(())
     }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use tenbin_balancer::Rng;
-use tenbin_codec::Will;
+use tenbin_codec::{TopicFilter, Will};
 use tenbin_session::{Delivery, Publication, Session, SessionExpiry};
 
 use crate::auth::{Standing, enforcement};
@@ -43,6 +43,9 @@ pub(crate) fn begin(shared: &Shared, lease: &mut Lease, clean_start: bool, now: 
     lease.state.established = true;
     lease.state.expires_at = None;
     lease.client.load.connected(shared.clock.nanos(now));
+    for filter in lease.state.subscriptions.keys() {
+        joins(shared, &lease.client, filter, now);
+    }
     shared.metrics.client_connected();
     session_present
 }
@@ -51,6 +54,9 @@ pub(crate) fn begin(shared: &Shared, lease: &mut Lease, clean_start: bool, now: 
 pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: Instant) {
     shared.metrics.clients_connected.subtract(1);
     lease.state.retained_pages.connection_ended();
+    for filter in lease.state.subscriptions.keys() {
+        leaves(shared, &lease.client, filter, now);
+    }
     let mut session = end.session;
     // What share groups gave to this member goes to others: what it has not acknowledged, then what it has not
     // been sent. QoS 2 stays with whom it was sent to. [MQTT-4.8.2-4]
@@ -85,6 +91,26 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
         finish(shared, lease);
     } else {
         schedule(shared, &mut lease, now);
+    }
+}
+
+/// A client comes to the share group of `filter`, if that is one: what is known of its speed there counts until more
+/// is known.
+pub(crate) fn joins(shared: &Shared, client: &Client, filter: &TopicFilter, now: Instant) {
+    if filter.is_shared()
+        && client.load.learned_speed().is_none()
+        && let Some(processing_time) = shared.speeds.recall(&client.id, filter, now)
+    {
+        client.load.assume_speed(processing_time);
+    }
+}
+
+/// A client leaves the share group of `filter`, if that is one, for good or for now: its speed is remembered.
+pub(crate) fn leaves(shared: &Shared, client: &Client, filter: &TopicFilter, now: Instant) {
+    if filter.is_shared()
+        && let Some(processing_time) = client.load.learned_speed()
+    {
+        shared.speeds.keep(&client.id, filter, processing_time, now);
     }
 }
 
@@ -165,7 +191,7 @@ fn publish_will(shared: &Shared, client: &Client, will: Will, now: Instant) {
         properties: will.properties,
         ..Publication::new(will.topic, will.payload)
     };
-    let mut publisher = Publisher::new(client.number);
+    let mut publisher = Publisher::new(&shared.router, client.number, &client.id);
     let reason = publisher.publish(&shared.router, &publication, now);
     publisher.flush(&shared.router, now);
     tracing::debug!(topic = ?publication.topic, %reason, "will published");

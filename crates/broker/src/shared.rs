@@ -1,3 +1,4 @@
+use std::hash::RandomState;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime};
@@ -13,17 +14,18 @@ use crate::admission::Admission;
 use crate::auth::{Access, Principal, Rights};
 use crate::clock::Clock;
 use crate::expiry::ExpiryQueue;
+use crate::half_closed::HalfClosed;
 use crate::metrics::Metrics;
 use crate::outbox::{Budget, Outbox, OutboxLimits};
-use crate::registry::{Client, ClientRegistry};
+use crate::registry::{Client, ClientRegistry, RememberedSpeeds};
 use crate::report_carriers::ListenerCarriers;
 use crate::router::{GroupQueues, RetainedLimits, Router};
 
 /// What all tasks of one broker share.
 ///
 /// Lock order, outermost first: a session's lease · the index's writers · a group's writers · a registry shard ·
-/// the retained tree · a group's waiting messages · an outbox · the expiry queue. All but the first are held for short
-/// work in memory and never across a wait point.
+/// the retained tree · a group's waiting messages · an outbox · the expiry queue · the remembered speeds · a group's
+/// decisions. All but the first are held for short work in memory and never across a wait point.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
@@ -34,11 +36,13 @@ pub(crate) struct Shared {
     pub(crate) report_carriers: ListenerCarriers,
     pub(crate) router: Router,
     pub(crate) registry: ClientRegistry,
+    pub(crate) speeds: RememberedSpeeds,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Clock,
     pub(crate) expiry: ExpiryQueue,
     pub(crate) budget: Arc<Budget>,
     pub(crate) admission: Admission,
+    pub(crate) half_closed: HalfClosed,
     /// Connections that are open now.
     pub(crate) connections: AtomicUsize,
     /// Becomes true once, before every connection is told.
@@ -54,18 +58,25 @@ impl Shared {
         let clock = Clock::new();
         let metrics = Arc::<Metrics>::default();
         let budget = Arc::new(Budget::new(config.queue_total_bytes_maximum()));
-        let groups =
-            GroupQueues { limits: queue_limits(&config), budget: Arc::clone(&budget), metrics: Arc::clone(&metrics) };
+        let groups = GroupQueues {
+            hasher: RandomState::new(),
+            limits: queue_limits(&config),
+            budget: Arc::clone(&budget),
+            metrics: Arc::clone(&metrics),
+            decisions: Arc::new(config.decisions()),
+        };
         let retained =
             RetainedLimits { messages: config.retained.messages_maximum, bytes: config.retained.bytes_maximum };
         Self {
             capabilities: config.capabilities(),
             report_carriers: ListenerCarriers::new(&config),
-            router: Router::new(config.policy, retained, groups, clock),
+            router: Router::new(config.share_rules(), retained, groups, clock),
             registry: ClientRegistry::default(),
+            speeds: RememberedSpeeds::new(config.remembered_speeds()),
             clock,
             expiry: ExpiryQueue::default(),
             admission: Admission::new(config.admission(), Instant::now()),
+            half_closed: HalfClosed::default(),
             budget,
             connections: AtomicUsize::new(0),
             stopping: watch::Sender::new(false),
@@ -127,8 +138,11 @@ impl Shared {
     /// What is told instead; success for what is taken and goes nowhere.
     pub(crate) fn check_topic(&self, name: &TopicName) -> Result<(), ReasonCode> {
         let topic = name.as_bytes();
-        let levels = topic.iter().filter(|&&byte| byte == b'/').count() + 1;
-        if topic.len() > self.config.topic_bytes_maximum() || levels > self.config.topic_levels_maximum() {
+        let levels_maximum = self.config.topic_levels_maximum();
+        // Levels are one more than separators at most bytes: nearly all topics are too short to have too many.
+        let separators = || topic.iter().filter(|&&byte| byte == b'/').count();
+        let has_too_many_levels = || topic.len() >= levels_maximum && separators() >= levels_maximum;
+        if topic.len() > self.config.topic_bytes_maximum() || has_too_many_levels() {
             return Err(ReasonCode::TopicNameInvalid);
         }
         let is_reserved = || {

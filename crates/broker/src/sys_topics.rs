@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tenbin_codec::TopicName;
+use tenbin_codec::{Text, TopicName};
 use tenbin_session::Publication;
 
 use crate::metrics::MetricsSnapshot;
-use crate::router::Publisher;
+use crate::router::{Publisher, Router};
 use crate::shared::Shared;
 
 /// Publishes what has changed, at once and then once an interval, for ever.
 pub(crate) async fn run(shared: Arc<Shared>, interval: Duration) {
-    let mut topics = SysTopics::new(Instant::now());
+    let mut topics = SysTopics::new(&shared.router, Instant::now());
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -46,10 +46,10 @@ struct Load {
 }
 
 impl SysTopics {
-    fn new(now: Instant) -> Self {
+    fn new(router: &Router, now: Instant) -> Self {
         let load = |&(name, counter)| Load { name, counter, last: 0, averages: [0.0; AVERAGES.len()] };
         Self {
-            publisher: Publisher::new(0),
+            publisher: Publisher::new(router, 0, &Text::EMPTY),
             started: now,
             published: HashMap::new(),
             loads: LOADS.iter().map(load).collect(),
@@ -196,7 +196,7 @@ mod tests {
     fn only_what_has_changed_is_published() {
         let shared = shared();
         let now = Instant::now();
-        let mut topics = SysTopics::new(now);
+        let mut topics = SysTopics::new(&shared.router, now);
         topics.publish(&shared, now);
         let first = topics.published.clone();
         topics.publish(&shared, now + Duration::from_secs(10));

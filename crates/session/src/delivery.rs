@@ -14,7 +14,7 @@ pub struct Delivery {
     /// RETAIN for this receiver.
     pub retain: bool,
     /// QoS at which it was published: what another member of the share group gets it by, see
-    /// [`Delivery::as_published`].
+    /// [`Delivery::as_published`]. At most the QoS that it was sent with, once it was sent.
     pub published_qos: QoS,
     /// RETAIN as it was published.
     pub published_retain: bool,
@@ -25,6 +25,9 @@ pub struct Delivery {
     /// The share group that chose this receiver, by a number of the application's: until it is sent the message
     /// may be given to another member; `None` = meant for this receiver alone.
     pub share: Option<NonZeroU64>,
+    /// By what the group chose, for when it chooses again: a hash of the application's; `None` = by nothing of the
+    /// message's.
+    pub share_key: Option<NonZeroU64>,
 }
 
 /// A delivery that a share group chose its receiver for, once it is sent: what the group wants to know when it ends.
@@ -48,6 +51,7 @@ impl Delivery {
             subscription_identifiers: None,
             expires_at: None,
             share: None,
+            share_key: None,
         }
     }
 
@@ -102,6 +106,6 @@ mod tests {
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn a_delivery_stays_within_two_cache_lines() {
-        assert_eq!(size_of::<Delivery>(), 120);
+        assert_eq!(size_of::<Delivery>(), 128);
     }
 }

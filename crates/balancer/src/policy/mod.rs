@@ -112,6 +112,26 @@ impl Policy {
     }
 }
 
+impl Policy {
+    /// Whether it gives messages to a member because of what they are, so that those of one kind meet there. A message
+    /// that it gave to one member should not go to another for the sake of speed.
+    pub const fn has_affinity(self) -> bool {
+        match self {
+            Self::Sticky | Self::HashClientId | Self::HashTopic => true,
+            Self::Adaptive
+            | Self::ThesisScore
+            | Self::RoundRobin
+            | Self::WeightedRoundRobin
+            | Self::Random
+            | Self::LeastInflight
+            | Self::LeastResponseTime
+            | Self::LeastBytes
+            | Self::PowerOfTwo
+            | Self::Capacity => false,
+        }
+    }
+}
+
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())

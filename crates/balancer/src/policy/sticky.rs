@@ -32,6 +32,11 @@ impl Sticky {
         Self((0..1 << SLOT_BITS).map(|_| AtomicU64::new(0)).collect())
     }
 
+    /// Another table that says the same.
+    pub(crate) fn copied(&self) -> Self {
+        Self(self.0.iter().map(|slot| AtomicU64::new(slot.load(Relaxed))).collect())
+    }
+
     fn slot(&self, publisher: u64) -> &AtomicU64 {
         &self.0[(publisher >> (u64::BITS - SLOT_BITS)) as usize]
     }

@@ -19,7 +19,7 @@ impl ConfigError {
         let line = at.map(|at| text.as_bytes()[..at].iter().filter(|&&byte| byte == b'\n').count());
         let mut message = error.message().trim().replace('\n', ", ");
         if let Some(key) = line.and_then(|line| text.lines().nth(line)).and_then(key_of)
-            && !message.contains(key)
+            && !message.contains(&format!("`{key}`"))
         {
             message = format!("{key}: {message}");
         }

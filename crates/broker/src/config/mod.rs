@@ -19,9 +19,13 @@ use tenbin_session::handshake::Capabilities;
 pub use access::{AclDefault, Listener};
 pub use error::ConfigError;
 
+pub use crate::router::{NamePattern, OrderingKey, ShareRule, UnknownKey};
+
 use crate::admission::AdmissionLimits;
 use crate::auth::AclRule;
 use crate::outbox::WhenFull;
+use crate::registry::SpeedLimits;
+use crate::router::{DecisionLimits, ShareRules};
 use crate::token_bucket::Rate;
 use range::Ranged;
 
@@ -41,9 +45,11 @@ pub struct Config {
     pub acl: Vec<AclRule>,
     /// Where no rule matches.
     pub acl_default: AclDefault,
-    /// Policy of all share groups.
+    /// Policy of the share groups that no rule of `share` is about.
     #[serde(deserialize_with = "policy")]
     pub policy: Policy,
+    /// What share groups choose by; the first rule that is about a group counts.
+    pub share: Vec<ShareRule>,
     /// Network Connections.
     pub connections: Connections,
     /// What of MQTT is served.
@@ -54,8 +60,12 @@ pub struct Config {
     pub queue: Queue,
     /// Retained messages.
     pub retained: Retained,
+    /// How fast clients worked in share groups that they left.
+    pub remembered_speeds: Speeds,
     /// What the broker tells of itself.
     pub sys: Sys,
+    /// What is kept of how share groups choose.
+    pub explain: Explain,
 }
 
 /// Limits of Network Connections.
@@ -136,11 +146,28 @@ pub struct Retained {
     pub bytes_maximum: usize,
 }
 
+/// How long, and of how many, the speed of clients that left share groups is remembered.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Speeds {
+    seconds: Ranged<0, 604_800>,
+    /// Clients, one for each of their groups.
+    pub maximum: usize,
+}
+
 /// The topics below `$SYS/`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sys {
     interval_seconds: Ranged<0, 86_400>,
+}
+
+/// The last decisions of share groups.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Explain {
+    decisions_maximum: Ranged<0, 4096>,
+    pause_ms: Ranged<0, 60_000>,
 }
 
 impl Config {
@@ -206,6 +233,10 @@ impl Config {
         }
     }
 
+    pub(crate) fn share_rules(&self) -> ShareRules {
+        ShareRules::new(self.policy, self.share.clone())
+    }
+
     pub(crate) fn packet_bytes_maximum(&self) -> u32 {
         self.connections.packet_bytes_maximum.get() as u32
     }
@@ -254,6 +285,16 @@ impl Config {
         self.sessions.will_bytes_maximum.get() as usize
     }
 
+    pub(crate) fn remembered_speeds(&self) -> SpeedLimits {
+        let Speeds { seconds, maximum } = self.remembered_speeds;
+        SpeedLimits { time: Duration::from_secs(seconds.get()), maximum }
+    }
+
+    pub(crate) fn decisions(&self) -> DecisionLimits {
+        let Explain { decisions_maximum, pause_ms } = &self.explain;
+        DecisionLimits::new(decisions_maximum.get() as usize, Duration::from_millis(pause_ms.get()))
+    }
+
     /// `None`: nothing is published below `$SYS/`.
     pub(crate) fn sys_interval(&self) -> Option<Duration> {
         let seconds = self.sys.interval_seconds.get();
@@ -290,12 +331,15 @@ impl Default for Config {
             acl: Vec::new(),
             acl_default: AclDefault::default(),
             policy: Policy::default(),
+            share: Vec::new(),
             connections: Connections::default(),
             capabilities: Served::default(),
             sessions: Sessions::default(),
             queue: Queue::default(),
             retained: Retained::default(),
+            remembered_speeds: Speeds::default(),
             sys: Sys::default(),
+            explain: Explain::default(),
         }
     }
 }
@@ -367,6 +411,18 @@ impl Default for Retained {
     }
 }
 
+impl Default for Speeds {
+    fn default() -> Self {
+        Self { seconds: Ranged(3600), maximum: 100_000 }
+    }
+}
+
+impl Default for Explain {
+    fn default() -> Self {
+        Self { decisions_maximum: Ranged(64), pause_ms: Ranged(1) }
+    }
+}
+
 impl Default for Sys {
     fn default() -> Self {
         Self { interval_seconds: Ranged(10) }
@@ -431,7 +487,7 @@ mod tests {
         };
         let text = Config::DEFAULT_TOML.lines().filter_map(example).collect::<Vec<_>>().join("\n");
         let config = Config::parse(&text).unwrap();
-        let shown = format!("{:?} {:?}", config.listeners, config.acl);
+        let shown = format!("{:?} {:?} {:?}", config.listeners, config.acl, config.share);
         let keys = shown.split([' ', '{', ',', '(']).filter_map(|word| word.strip_suffix(':'));
         for key in keys.filter(|&key| key != "effect" && key != "action") {
             assert!(text.lines().any(|line| line.starts_with(key)), "{key} is missing in default.toml");
@@ -470,6 +526,14 @@ mod tests {
             ("[[acl]]\nallow = \"all\"\ntopic = \"a\"\n[[acl]]\nallow = \"all\"\ntopic = \"a#\"", 6, "a#"),
             ("\n[[acl]]\ntopic = \"a\"", 2, "rule 1"),
             ("acl_default = \"maybe\"", 1, "auto"),
+            ("[[share]]\n\npolicy = \"fastest\"", 3, "policy: unknown"),
+            ("[[share]]\nshadow = \"slowest\"", 2, "shadow: unknown"),
+            ("[[share]]\ngroup = \"a\"\nkey = \"topic_level:0\"", 3, "topic_level:N"),
+            ("[[share]]\nfilter = \"a#\"", 2, "filter: \"a#\""),
+            ("[[share]]\nfilter = \"$share/g/a\"", 2, "behind $share/name/"),
+            ("[[share]]\ngroup = \"a/b\"", 2, "group: \"a/b\""),
+            ("[[share]]\npolcy = \"random\"", 2, "polcy"),
+            ("\n[[share]]\nkey = \"topic\"\npolicy = \"random\"", 2, "key: only"),
             ("load_reports = [\"ping\"]", 1, "pingreq"),
             ("[[listeners]]\naddress = \"127.0.0.1:0\"\nload_reports = [\"acks\"]", 3, "ack and publish"),
         ] {

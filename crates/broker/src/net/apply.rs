@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::{ConnectionTask, End};
 use super::words::words;
+use crate::lifecycle;
 use crate::outbox::Booked;
 use crate::router::{Grant, Router};
 
@@ -23,7 +24,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             Event::Publish(publication) => {
                 *received += 1;
                 self.publish(publication, now)?;
-                self.shared.metrics.publishers_paused.add(u64::from(self.throttle.count(now)));
+                if self.throttle.count(now) {
+                    self.shared.metrics.publishers_paused.add(1);
+                }
             }
             Event::Duplicate(ack) => self.acks.push((ack, ReasonCode::Success)),
             Event::Subscribe(subscribe) => self.subscribe(subscribe, now)?,
@@ -110,6 +113,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             if !subscriptions.has_room(filter, sessions.subscriptions_maximum, bytes_maximum) {
                 return ReasonCode::QuotaExceeded;
             }
+            lifecycle::joins(self.shared, &self.lease.client, filter, now);
             self.shared.router.subscribe(filter, &self.lease.client.receiver(), grant, now);
             subscriptions.insert(filter, grant);
             added += u64::from(is_new);
@@ -142,6 +146,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             if !self.lease.state.subscriptions.remove(filter) {
                 return ReasonCode::NoSubscriptionExisted;
             }
+            lifecycle::leaves(self.shared, &self.lease.client, filter, now);
             self.lease.state.suspended.remove(filter);
             self.shared.router.unsubscribe(filter, self.lease.client.number);
             self.lease.state.retained_pages.cancel(filter);

@@ -17,6 +17,7 @@ use tokio::time::Sleep;
 use super::authentication::Refusal;
 use super::handshake::{self, Accepted};
 use super::reauthentication::Reauthentication;
+use super::relief::Relief;
 use super::sending::OUT_FULL;
 use super::throttle::{Throttle, Throttled};
 use super::transport::Transport;
@@ -86,6 +87,7 @@ pub(super) struct ConnectionTask<'a, S> {
     pub(super) established_at: Instant,
     /// When what waits for the client was last offered to others, since it drains.
     pub(super) handed_over_at: Option<Instant>,
+    pub(super) relief: Relief,
     decoder: Decoder,
     timer: Option<Pin<Box<Sleep>>>,
     pub(super) socket_blocked: bool,
@@ -123,7 +125,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         } = accepted;
         Self {
             shared,
-            publisher: Publisher::of(&lease.client.receiver()),
+            publisher: Publisher::of(&shared.router, &lease.client.receiver(), &lease.client.id),
             acks: Vec::new(),
             will,
             session_expiry,
@@ -132,6 +134,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             report_carriers,
             unwritten: Unwritten::default(),
             handed_over_at: None,
+            relief: Relief::default(),
             established_at,
             decoder,
             timer: connection.poll_timeout().map(|at| Box::pin(tokio::time::sleep_until(at.into()))),
@@ -244,6 +247,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             ready.sent = true; // PUBRELs of what was given up
             ready.control = self.send_waiting(context, quota, room, &mut ready);
         }
+        self.relieve(context);
         if let Poll::Ready(answer) = self.reauthentication.poll(context) {
             ready.answer = Some(answer);
         }

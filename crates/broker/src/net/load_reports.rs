@@ -54,7 +54,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
     /// The client wants no further messages: what share groups gave it and it has not been sent goes to others. What is
     /// under way stays with it.
     fn hand_over(&mut self, now: Instant) {
-        // Where nobody else takes it, all of it comes back: not more often than is of use.
+        // Where nobody else takes it, QoS 0 comes back, and the rest waits with its group: not more often than is of use.
         if self.handed_over_at.is_some_and(|at| now.saturating_duration_since(at) < HAND_OVER_INTERVAL) {
             return;
         }
@@ -71,10 +71,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
     pub(super) fn take_report(&mut self, json: &[u8], now: Instant) {
         match LoadReport::from_json(json) {
             Ok(report) => {
-                self.lease.client.load.report(&report, self.shared.clock.nanos(now));
+                let client = &self.lease.client;
+                let drained = client.load.is_draining();
+                client.load.report(&report, self.shared.clock.nanos(now));
                 self.shared.metrics.load_reports.add(1);
                 if report.draining {
                     self.hand_over(now);
+                } else if drained {
+                    let subscriptions = self.lease.state.subscriptions.keys();
+                    self.shared.router.connected(subscriptions, now, &mut Rng::new(client.number));
                 }
             }
             Err(error) => {

@@ -7,6 +7,7 @@ mod handshake;
 mod listener;
 mod load_reports;
 mod reauthentication;
+mod relief;
 mod sending;
 mod throttle;
 mod transport;

@@ -1,6 +1,7 @@
 //! All sessions by Client Identifier, and who owns each.
 
 mod client;
+mod remembered_speeds;
 mod subscriptions;
 
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use tenbin_codec::Text;
 
 use crate::auth::Principal;
 pub(crate) use client::{Client, Lease, PendingWill};
+pub(crate) use remembered_speeds::{RememberedSpeeds, SpeedLimits};
 
 /// The sessions of a broker, connected or not.
 ///

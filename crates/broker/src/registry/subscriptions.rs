@@ -56,14 +56,14 @@ impl Subscriptions {
 /// of a filter with wildcards that nobody shares is a node of a tree of its own.
 fn weight(filter: &TopicFilter) -> usize {
     let nodes = if filter.has_wildcard() { filter.levels().count() } else { 0 };
-    let group = if filter.is_shared() { GROUP_BYTES } else { 0 };
+    let group = if filter.is_shared() { GROUP_BYTES + filter.as_bytes().len() } else { 0 };
     SUBSCRIPTION_BYTES + 2 * filter.as_bytes().len() + nodes * NODE_BYTES + group
 }
 
 /// What a subscription, a node and a share group of one member cost in resident memory, measured and rounded.
 const SUBSCRIPTION_BYTES: usize = 512;
 const NODE_BYTES: usize = 320;
-const GROUP_BYTES: usize = 768;
+const GROUP_BYTES: usize = 896;
 
 #[cfg(test)]
 mod tests {

@@ -1,3 +1,4 @@
+use std::hash::RandomState;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -5,12 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use imbl::HashMap;
-use tenbin_balancer::{Nanos, Policy};
+use tenbin_balancer::Nanos;
 use tenbin_codec::{SharedFilter, Text, TopicFilter, TopicName};
 
 use super::Receiver;
 use super::by_name::ByName;
 use super::matches::{MatchSet, MatchSetBuilder};
+use super::share_rules::ShareRules;
 use super::shared::{GroupMember, GroupQueues, SharedGroup};
 use super::subscribers::{Subscriber, SubscriberList};
 
@@ -25,7 +27,8 @@ pub(super) struct FilterIndex {
     /// sees at least that version's snapshot, so that a cached match is never newer in name than in content.
     version: AtomicU64,
     writers: Mutex<()>,
-    policy: Policy,
+    /// Written under `writers`, which every group is founded under.
+    rules: ArcSwap<ShareRules>,
     queues: Arc<GroupQueues>,
     /// Live groups by number, for messages that come back from a member.
     groups: DashMap<NonZeroU64, Arc<SharedGroup>>,
@@ -33,7 +36,7 @@ pub(super) struct FilterIndex {
     next_group: AtomicU64,
 }
 
-/// Filters without wildcards are found by their whole text; the others in a tree, level by level.
+/// Filters without wildcards are found by their whole text; the others, and a few more, in a tree, level by level.
 #[derive(Debug, Clone, Default)]
 struct Snapshot {
     exact: HashMap<Text, Arc<Entry>>,
@@ -60,12 +63,12 @@ struct Node {
 }
 
 impl FilterIndex {
-    pub(super) fn new(policy: Policy, queues: Arc<GroupQueues>) -> Self {
+    pub(super) fn new(rules: ShareRules, queues: Arc<GroupQueues>) -> Self {
         Self {
             snapshot: ArcSwap::default(),
             version: AtomicU64::new(0),
             writers: Mutex::default(),
-            policy,
+            rules: ArcSwap::from_pointee(rules),
             queues,
             groups: DashMap::new(),
             next_group: AtomicU64::new(0),
@@ -81,6 +84,34 @@ impl FilterIndex {
 
     pub(super) fn group_by_number(&self, number: NonZeroU64) -> Option<Arc<SharedGroup>> {
         self.groups.get(&number).map(|group| Arc::clone(&group))
+    }
+
+    /// What new groups choose by, and those that are there: from now on, or from when their publishers have noticed.
+    pub(super) fn set_rules(&self, rules: ShareRules) {
+        let _writer = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = self.groups.iter().filter(|group| group.set_rules(rules.of(group.name()))).count();
+        self.rules.store(Arc::new(rules));
+        self.invalidate(); // routes know keys
+        tracing::info!(groups = self.groups.len(), changed, "rules of share groups");
+    }
+
+    /// Of keys and names that groups choose by.
+    pub(super) fn hasher(&self) -> &RandomState {
+        &self.queues.hasher
+    }
+
+    /// Groups that a subscription to what the broker tells of them may be about; see [`Router::watched_groups`].
+    ///
+    /// [`Router::watched_groups`]: super::Router::watched_groups
+    pub(super) fn watched_groups(&self, after: u64, most: usize, far: bool) -> Vec<Arc<SharedGroup>> {
+        let snapshot = self.snapshot.load();
+        let Some(watch) = snapshot.watch(far) else { return Vec::new() };
+        let is_watched = |group: &SharedGroup| watch.is_about(group.name().share_name.text().as_bytes());
+        let watched = self.groups.iter().filter(|group| group.number().get() > after && is_watched(group));
+        let mut watched: Vec<_> = watched.map(|group| Arc::clone(&group)).collect();
+        watched.sort_unstable_by_key(|group| group.number());
+        watched.truncate(most);
+        watched
     }
 
     /// Messages whose group ended before anybody got them.
@@ -116,7 +147,8 @@ impl FilterIndex {
                 None => {
                     let number = NonZeroU64::MIN.saturating_add(self.next_group.fetch_add(1, Ordering::Relaxed));
                     let queues = Arc::clone(&self.queues);
-                    let group = Arc::new(SharedGroup::new(self.policy, number, queues));
+                    let rules = self.rules.load().of(shared);
+                    let group = Arc::new(SharedGroup::new(shared.detach(), rules, number, queues));
                     group.join(receiver, member, now);
                     self.groups.insert(number, Arc::clone(&group));
                     entry.groups.insert(name, group);
@@ -141,7 +173,7 @@ impl FilterIndex {
 
     pub(super) fn matches(&self, topic: &TopicName) -> MatchSet {
         let snapshot = self.snapshot.load();
-        let mut builder = MatchSetBuilder::new(topic);
+        let mut builder = MatchSetBuilder::new(topic, self.hasher());
         if let Some(entry) = snapshot.exact.get(topic.as_bytes()) {
             entry.collect(&mut builder);
         }
@@ -156,7 +188,7 @@ impl FilterIndex {
     fn change(&self, filter: &TopicFilter, change: impl FnOnce(&mut Entry)) {
         let _writer = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = Snapshot::clone(&self.snapshot.load());
-        if filter.has_wildcard() {
+        if is_in_tree(filter.as_bytes(), filter.has_wildcard()) {
             next.wildcards = next.wildcards.changed(Some(filter.as_bytes()), change);
         } else {
             let entry = changed(next.exact.get(filter.as_bytes()), change);
@@ -172,7 +204,7 @@ impl FilterIndex {
 
 impl Snapshot {
     fn entry(&self, filter: &TopicFilter) -> Option<&Arc<Entry>> {
-        if !filter.has_wildcard() {
+        if !is_in_tree(filter.as_bytes(), filter.has_wildcard()) {
             return self.exact.get(filter.as_bytes());
         }
         let mut node = &self.wildcards;
@@ -185,6 +217,38 @@ impl Snapshot {
         }
         node.here.as_ref()
     }
+
+    /// Who is subscribed to what the broker tells of share groups, if anybody is; with `far`, also by a filter that is
+    /// about all of `$SYS`.
+    fn watch(&self, far: bool) -> Option<Watch<'_>> {
+        let sys = self.wildcards.children.get(b"$SYS")?;
+        if far && (sys.hash.is_some() || sys.plus.is_some()) {
+            return Some(Watch::All);
+        }
+        let share = sys.children.get(b"share")?;
+        Some(if share.hash.is_some() || share.plus.is_some() { Watch::All } else { Watch::Some(&share.children) })
+    }
+}
+
+/// Of which share groups somebody may want to hear.
+enum Watch<'a> {
+    All,
+    /// Those whose names are here.
+    Some(&'a ByName<Node>),
+}
+
+impl Watch<'_> {
+    fn is_about(&self, share_name: &[u8]) -> bool {
+        match self {
+            Self::All => true,
+            Self::Some(names) => names.get(share_name).is_some(),
+        }
+    }
+}
+
+/// Whether a filter is found in the tree. So are those below `$SYS/share/`: whether there are any is asked there.
+fn is_in_tree(filter: &[u8], has_wildcard: bool) -> bool {
+    has_wildcard || filter.starts_with(b"$SYS/share/")
 }
 
 impl Entry {

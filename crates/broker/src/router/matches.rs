@@ -1,7 +1,9 @@
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use tenbin_codec::{QoS, TopicName};
 
+use super::ordering_key::TopicKey;
 use super::shared::SharedGroup;
 use super::subscribers::Subscriber;
 use crate::outbox::Outbox;
@@ -12,7 +14,17 @@ pub(crate) struct MatchSet {
     /// One for each session, however many of its subscriptions match.
     pub(super) targets: Vec<Target>,
     /// One member of each gets a message.
-    pub(super) groups: Vec<Arc<SharedGroup>>,
+    pub(super) groups: Vec<Route>,
+    /// Hash of the topic, if there are groups.
+    pub(super) topic: u64,
+}
+
+/// The way to one share group.
+#[derive(Debug)]
+pub(super) struct Route {
+    pub(super) group: Arc<SharedGroup>,
+    /// By what the topic's messages keep their order in it.
+    pub(super) key: TopicKey,
 }
 
 /// One session that receives a copy.
@@ -39,13 +51,14 @@ pub(super) struct Terms {
 #[derive(Debug)]
 pub(super) struct MatchSetBuilder<'a> {
     topic: &'a TopicName,
+    hasher: &'a RandomState,
     subscribers: Vec<Subscriber>,
-    groups: Vec<Arc<SharedGroup>>,
+    groups: Vec<Route>,
 }
 
 impl<'a> MatchSetBuilder<'a> {
-    pub(super) fn new(topic: &'a TopicName) -> Self {
-        Self { topic, subscribers: Vec::new(), groups: Vec::new() }
+    pub(super) fn new(topic: &'a TopicName, hasher: &'a RandomState) -> Self {
+        Self { topic, hasher, subscribers: Vec::new(), groups: Vec::new() }
     }
 
     pub(super) fn add(&mut self, subscriber: &Subscriber) {
@@ -55,13 +68,14 @@ impl<'a> MatchSetBuilder<'a> {
     }
 
     pub(super) fn add_group(&mut self, group: &Arc<SharedGroup>) {
-        self.groups.push(Arc::clone(group));
+        self.groups.push(Route { group: Arc::clone(group), key: group.key_of_topic(self.topic) });
     }
 
     pub(super) fn build(mut self) -> MatchSet {
         self.subscribers.sort_by_key(|subscriber| subscriber.number); // stable: filters stay in order
         let targets = self.subscribers.chunk_by(|a, b| a.number == b.number).map(target).collect();
-        MatchSet { targets, groups: self.groups }
+        let topic = if self.groups.is_empty() { 0 } else { self.hasher.hash_one(self.topic.as_bytes()) };
+        MatchSet { targets, groups: self.groups, topic }
     }
 }
 

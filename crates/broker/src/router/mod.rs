@@ -8,27 +8,38 @@
 //! ```
 
 mod by_name;
+mod decisions;
 mod fanout;
 mod index;
 mod matches;
+mod ordering_key;
 mod publisher;
+mod relief;
 mod retained;
 mod retained_pages;
+mod share_report;
+mod share_rules;
 mod shared;
 mod subscribers;
 
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tenbin_balancer::{MemberLoad, Policy, Rng};
+use tenbin_balancer::{MemberLoad, Rng};
 use tenbin_codec::{ReasonCode, RetainHandling, SubscriptionOptions, TopicFilter, TopicName};
 use tenbin_session::Delivery;
 
+pub(crate) use decisions::DecisionLimits;
 pub(crate) use matches::MatchSet;
+pub use ordering_key::{OrderingKey, UnknownKey};
 pub(crate) use publisher::Publisher;
 pub(crate) use retained::RetainedLimits;
 pub(crate) use retained_pages::{Paged, RetainedPages};
-pub(crate) use shared::GroupQueues;
+pub(crate) use share_report::ShareReport;
+pub(crate) use share_rules::ShareRules;
+pub use share_rules::{NamePattern, ShareRule};
+pub(crate) use shared::{GroupQueues, SharedGroup};
 
 use crate::auth::Rights;
 use crate::clock::Clock;
@@ -79,8 +90,18 @@ impl Grant {
 }
 
 impl Router {
-    pub(crate) fn new(policy: Policy, retained: RetainedLimits, groups: GroupQueues, clock: Clock) -> Self {
-        Self { index: FilterIndex::new(policy, Arc::new(groups)), retained: RetainedStore::new(retained), clock }
+    pub(crate) fn new(rules: ShareRules, retained: RetainedLimits, groups: GroupQueues, clock: Clock) -> Self {
+        Self { index: FilterIndex::new(rules, Arc::new(groups)), retained: RetainedStore::new(retained), clock }
+    }
+
+    /// Share groups choose by `rules` from now on, those that are there too. Members and messages stay.
+    pub(crate) fn set_share_rules(&self, rules: ShareRules) {
+        self.index.set_rules(rules);
+    }
+
+    /// A hash of a key or a name by which share groups choose.
+    pub(crate) fn hash(&self, name: &[u8]) -> u64 {
+        self.index.hasher().hash_one(name)
     }
 
     /// Adds or replaces a subscription `[MQTT-3.8.4-3]`; messages published from now on reach the receiver.
@@ -88,7 +109,7 @@ impl Router {
     pub(crate) fn subscribe(&self, filter: &TopicFilter, receiver: &Receiver, grant: Grant, now: Instant) {
         match filter.shared() {
             Some(shared) => {
-                let member = GroupMember { outbox: Arc::clone(&receiver.outbox), terms: grant.terms() };
+                let member = GroupMember::new(receiver, grant.terms());
                 self.index.join(&shared, receiver, member, self.clock.nanos(now));
             }
             None => {
@@ -96,6 +117,12 @@ impl Router {
                 self.index.insert(filter, Subscriber { number: receiver.number, outbox, rights, grant });
             }
         }
+    }
+
+    /// Share groups that a subscription below `$SYS/share/` may be about, `most` from `after` in the order of their
+    /// numbers; with `far`, also if it is one of all of `$SYS`.
+    pub(crate) fn watched_groups(&self, after: u64, most: usize, far: bool) -> Vec<Arc<SharedGroup>> {
+        self.index.watched_groups(after, most, far)
     }
 
     /// A member of share groups is connected: what waits in those that `filters` name goes to it and others.
@@ -115,7 +142,7 @@ impl Router {
             let group = delivery.share.and_then(|number| self.index.group_by_number(number));
             match group {
                 Some(group) => {
-                    if let Err(delivery) = group.place(delivery, now, rng) {
+                    if let Some(delivery) = group.place(delivery, now, rng) {
                         group.wait(delivery, now, rng);
                     }
                 }

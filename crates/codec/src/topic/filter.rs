@@ -96,6 +96,45 @@ impl TopicFilter {
         topic_levels.next().is_none()
     }
 
+    /// Whether this (ordinary) filter matches every topic that `other` matches, level by level: `+` stands for a level
+    /// of `other` that is one name or `+`, a last `#` for all that follow. A filter contains itself.
+    ///
+    /// `+/#` and `#` match the same topics; of these two, only `#` contains the other.
+    pub fn contains(&self, other: &Self) -> bool {
+        let leading_wildcard = matches!(self.as_bytes().first(), Some(b'+' | b'#'));
+        if leading_wildcard && other.as_bytes().first() == Some(&b'$') {
+            return false; // [MQTT-4.7.2-1]
+        }
+        let mut other_levels = other.levels();
+        for level in self.levels() {
+            if level == b"#" {
+                return true;
+            }
+            match other_levels.next() {
+                Some(b"#") | None => return false,
+                Some(name) if level == b"+" || level == name => {}
+                Some(_) => return false,
+            }
+        }
+        other_levels.next().is_none()
+    }
+
+    /// The filter as one level of a topic: every byte but ASCII letters, digits and `-._~` as `%` and two hexadecimal
+    /// digits (percent-encoding, RFC 3986 §2.1).
+    pub fn to_level(&self) -> String {
+        let mut level = String::with_capacity(self.as_bytes().len());
+        for &byte in self.as_bytes() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => level.push(char::from(byte)),
+                _ => {
+                    level.push('%');
+                    level.extend([byte >> 4, byte & 15].map(|digit| char::from(HEX[usize::from(digit)])));
+                }
+            }
+        }
+        level
+    }
+
     /// A copy that does not keep the buffer it was read from alive.
     #[must_use]
     pub fn detach(&self) -> Self {
@@ -150,6 +189,8 @@ fn check_wildcards(filter: &[u8]) -> Result<(), TopicError> {
     Ok(())
 }
 
+const HEX: &[u8; 16] = b"0123456789ABCDEF";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,6 +219,44 @@ mod tests {
         assert_eq!(shared.share_name.text(), &"group");
         assert_eq!(shared.filter.text(), &"a/+/#");
         assert_eq!(filter("a/b").unwrap().shared(), None);
+    }
+
+    #[test]
+    fn a_filter_is_one_level_when_it_is_encoded() {
+        for (text, level) in [
+            ("a", "a"),
+            ("a/+/b_c-d.e~f/#", "a%2F%2B%2Fb_c-d.e~f%2F%23"),
+            ("100 %/\u{e9}/$x", "100%20%25%2F%C3%A9%2F%24x"),
+        ] {
+            assert_eq!(filter(text).unwrap().to_level(), level);
+        }
+    }
+
+    #[test]
+    fn a_filter_contains_another_exactly_if_it_matches_all_of_its_topics() {
+        let paths = |levels: &[&str], longest: usize| {
+            let mut paths: Vec<String> = Vec::new();
+            let mut last = vec![String::new()];
+            for length in 0..longest {
+                let longer = |path: &String| {
+                    levels
+                        .iter()
+                        .map(|level| if length == 0 { (*level).into() } else { format!("{path}/{level}") })
+                        .collect::<Vec<String>>()
+                };
+                last = last.iter().flat_map(longer).collect();
+                paths.extend_from_slice(&last);
+            }
+            paths
+        };
+        let filters: Vec<_> = paths(&["a", "$b", "+", "#"], 3).iter().filter_map(|text| filter(text).ok()).collect();
+        let topics: Vec<_> =
+            paths(&["a", "$b", "c"], 4).iter().map(|text| TopicName::try_from(&text[..]).unwrap()).collect();
+        for (one, other) in filters.iter().flat_map(|one| filters.iter().map(move |other| (one, other))) {
+            let is_matched = topics.iter().all(|topic| one.matches(topic) || !other.matches(topic));
+            let is_exception = one.text() == "+/#" && other.text() == "#";
+            assert_eq!(one.contains(other), is_matched && !is_exception, "{one} {other}");
+        }
     }
 
     #[test]

@@ -34,3 +34,11 @@ pub struct SharedFilter {
     /// What the group subscribes to.
     pub filter: TopicFilter,
 }
+
+impl SharedFilter {
+    /// A copy that does not keep the buffer it was read from alive.
+    #[must_use]
+    pub fn detach(&self) -> Self {
+        Self { share_name: ShareName(self.share_name.0.detach()), filter: self.filter.detach() }
+    }
+}

@@ -244,6 +244,24 @@ fn what_a_draining_member_hands_over_is_outstanding_with_another() {
 }
 
 #[test]
+fn what_is_taken_back_from_a_member_that_takes_no_more_is_outstanding_with_another() {
+    let bench = Bench::new();
+    let mut stuck = bench.connect(Connect { properties: one_at_a_time(true), ..connect("stuck", true) });
+    stuck.subscribe(WORK, QoS::ExactlyOnce);
+    let mut publisher = bench.publisher();
+    (0..10).for_each(|n| publisher.publish(ALL[1 + n % 2], 100, None));
+    bench.assert_outstanding("stuck", 10);
+    let mut other = bench.member("other", true, QoS::ExactlyOnce);
+    bench.assert_outstanding("other", 9);
+    bench.assert_outstanding("stuck", 1);
+    let first = stuck.receive();
+    stuck.acknowledge(&first);
+    finish(&mut other);
+    bench.assert_outstanding("stuck", 0);
+    bench.assert_outstanding("other", 0);
+}
+
+#[test]
 fn a_session_that_ends_in_order_leaves_nothing() {
     let bench = Bench::new();
     let mut member = bench.member("member", false, QoS::ExactlyOnce);

@@ -1,14 +1,15 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use tenbin_balancer::MemberLoad;
+use tenbin_balancer::{MemberLoad, Policy};
 use tenbin_codec::{QoS, SubscriptionOptions};
 
 use super::*;
 use crate::auth::Rights;
 use crate::metrics::Metrics;
 use crate::outbox::{Budget, Outbox, OutboxLimits, WhenFull};
-use crate::router::Grant;
+use crate::router::ordering_key::TopicKey;
+use crate::router::{DecisionLimits, Grant};
 
 fn outbox() -> (Arc<Outbox>, Arc<MemberLoad>) {
     let load = Arc::new(MemberLoad::new(Nanos(0)));
@@ -24,8 +25,15 @@ fn rights() -> Arc<Rights> {
 
 fn index() -> FilterIndex {
     let limits = OutboxLimits { messages: 10, bytes: 10_000, when_full: WhenFull::DropOldest };
-    let queues = GroupQueues { limits, budget: Arc::new(Budget::new(10_000)), metrics: Arc::<Metrics>::default() };
-    FilterIndex::new(Policy::RoundRobin, Arc::new(queues))
+    let (budget, metrics) = (Arc::new(Budget::new(10_000)), Arc::<Metrics>::default());
+    let queues = GroupQueues {
+        hasher: RandomState::new(),
+        limits,
+        budget,
+        metrics,
+        decisions: Arc::new(DecisionLimits::new(0, std::time::Duration::ZERO)),
+    };
+    FilterIndex::new(ShareRules::new(Policy::RoundRobin, Vec::new()), Arc::new(queues))
 }
 
 fn subscriber(number: u64, identifier: Option<u32>) -> Subscriber {
@@ -43,6 +51,47 @@ fn topic(text: &str) -> TopicName {
 
 fn numbers(index: &FilterIndex, name: &str) -> Vec<u64> {
     index.matches(&topic(name)).targets.iter().map(|target| target.number).collect()
+}
+
+#[test]
+fn groups_choose_by_the_rules_of_their_names_and_by_new_ones_from_when_they_are_set() {
+    #[derive(serde::Deserialize)]
+    struct File {
+        share: Vec<crate::router::ShareRule>,
+    }
+    let rules = |text: &str| {
+        let file: File = toml::from_str(text).unwrap();
+        ShareRules::new(Policy::RoundRobin, file.share)
+    };
+    let index = index();
+    let join = |name: &str| {
+        let (outbox, load) = outbox();
+        let receiver = Receiver { number: 1, outbox, load, rights: rights() };
+        let terms = Grant { options: SubscriptionOptions::at(QoS::AtLeastOnce), identifier: None }.terms();
+        index.join(&filter(name).shared().unwrap(), &receiver, GroupMember::new(&receiver, terms), Nanos(0));
+    };
+    let group = |name: &str| index.group(&filter(name).shared().unwrap()).unwrap();
+    join("$share/one/a/+");
+    let before = index.version();
+    index.set_rules(rules("[[share]]\ngroup = \"one\"\nkey = \"topic\"\n[[share]]\npolicy = \"random\""));
+    assert!(index.version() > before, "routes know keys");
+    join("$share/two/a/+");
+    let one = group("$share/one/a/+");
+    assert_eq!((one.members.rules().policy, one.members.rules().is_ordered), (Policy::Adaptive, true));
+    assert_eq!(group("$share/two/a/+").members.rules(), Policy::Random.into());
+
+    let keys = |name: &str| {
+        let mut keys = index.matches(&topic(name)).groups;
+        keys.sort_by_key(|route| route.group.number());
+        keys.into_iter().map(|route| route.key).collect::<Vec<_>>()
+    };
+    let [TopicKey::Hash(x), TopicKey::None] = keys("a/x")[..] else { panic!("{:?}", keys("a/x")) };
+    assert!(matches!(keys("a/x")[0], TopicKey::Hash(again) if again == x));
+    assert!(matches!(keys("a/y")[0], TopicKey::Hash(y) if y != x));
+    index.set_rules(rules("share = []"));
+    assert!(matches!(keys("a/x")[..], [TopicKey::None, TopicKey::None]));
+    assert_eq!(one.members.rules(), Policy::RoundRobin.into());
+    assert_eq!(one.members.len(), 1);
 }
 
 #[test]
@@ -74,15 +123,16 @@ fn every_change_raises_the_version_and_leaves_nothing_behind() {
 fn join(index: &FilterIndex, text: &str, number: u64) {
     let (outbox, load) = outbox();
     let grant = Grant { options: SubscriptionOptions::default(), identifier: None };
-    let receiver = Receiver { number, outbox: Arc::clone(&outbox), load, rights: rights() };
-    index.join(&filter(text).shared().unwrap(), &receiver, GroupMember { outbox, terms: grant.terms() }, Nanos(0));
+    let receiver = Receiver { number, outbox, load, rights: rights() };
+    index.join(&filter(text).shared().unwrap(), &receiver, GroupMember::new(&receiver, grant.terms()), Nanos(0));
 }
 
 #[test]
 fn groups_are_named_by_share_name_and_filter_and_go_with_their_last_member() {
     let index = index();
     let sizes = |name: &str| {
-        let mut sizes = index.matches(&topic(name)).groups.iter().map(|g| g.members.len()).collect::<Vec<_>>();
+        let mut sizes =
+            index.matches(&topic(name)).groups.iter().map(|route| route.group.members.len()).collect::<Vec<_>>();
         sizes.sort_unstable();
         sizes
     };
@@ -165,7 +215,7 @@ fn founding_a_group_copies_few_of_the_others_that_its_filter_has() {
         assert_eq!(groups.len(), 1000);
         // Who copies a reference to a group counts it: the snapshot before keeps those that it has.
         let _before = index.snapshot.load_full();
-        let counts = || groups.iter().map(Arc::strong_count).collect::<Vec<_>>();
+        let counts = || groups.iter().map(|route| Arc::strong_count(&route.group)).collect::<Vec<_>>();
         let counts_before = counts();
         join(&index, &format!("$share/new/{text}"), 1);
         let copied = counts().iter().zip(&counts_before).filter(|(after, before)| after > before).count();
@@ -173,4 +223,39 @@ fn founding_a_group_copies_few_of_the_others_that_its_filter_has() {
         names.iter().for_each(|name| index.leave(&filter(name).shared().unwrap(), 1));
         assert_eq!(index.matches(&topic(&text.replace('+', "x"))).groups.len(), 1);
     }
+}
+
+#[test]
+fn a_group_is_watched_where_a_subscription_may_be_about_it() {
+    let index = index();
+    for name in ["a", "b", "c"] {
+        join(&index, &format!("$share/{name}/x/#"), 1);
+    }
+    let watched = |far| {
+        let groups = index.watched_groups(0, 10, far);
+        groups.iter().map(|group| group.name().share_name.to_string()).collect::<String>()
+    };
+    index.insert(&filter("#"), subscriber(1, None));
+    index.insert(&filter("$SYS/broker/#"), subscriber(1, None));
+    assert_eq!((&*watched(false), &*watched(true)), ("", ""));
+    for (text, near, far) in [
+        ("$SYS/share/b/x%2F%23/members", "b", "b"),
+        ("$SYS/share/c/#", "c", "c"),
+        ("$SYS/share/+/+/decisions", "abc", "abc"),
+        ("$SYS/share/#", "abc", "abc"),
+        ("$SYS/#", "", "abc"),
+        ("$SYS/+/a/+/shadow", "", "abc"),
+    ] {
+        index.insert(&filter(text), subscriber(2, None));
+        assert_eq!((&*watched(false), &*watched(true)), (near, far), "{text}");
+        assert_eq!(
+            numbers(&index, "$SYS/share/b/x%2F%23/members").contains(&2),
+            filter(text).matches(&topic("$SYS/share/b/x%2F%23/members"))
+        );
+        index.remove(&filter(text), 2);
+        assert_eq!(watched(true), "", "{text}");
+    }
+    index.insert(&filter("$SYS/share/#"), subscriber(2, None));
+    let number = index.watched_groups(0, 2, false)[1].number().get();
+    assert_eq!(index.watched_groups(number, 2, false).len(), 1, "the rest");
 }

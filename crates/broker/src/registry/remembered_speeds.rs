@@ -1,0 +1,160 @@
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tenbin_codec::{Text, TopicFilter};
+
+/// How fast clients worked in their share groups when they were last there: what is expected of them when they come
+/// back, until there is evidence.
+///
+/// Bounded in time and number; the oldest go first. Outlives sessions and groups. An entry is of one size whatever it
+/// is about: it is known by a hash of Client Identifier and filter, with keys of its own, and if two had the same one,
+/// a client would begin with another's speed.
+#[derive(Debug)]
+pub(crate) struct RememberedSpeeds {
+    limits: SpeedLimits,
+    hasher: RandomState,
+    /// No other lock is taken under it.
+    entries: Mutex<Entries>,
+}
+
+/// How long, and how many; nothing is remembered where either is 0.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SpeedLimits {
+    pub(crate) time: Duration,
+    pub(crate) maximum: usize,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    by_name: HashMap<u64, Entry>,
+    /// Names by number: the oldest first.
+    by_age: BTreeMap<u64, u64>,
+    next_number: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    number: u64,
+    processing_time: Duration,
+    kept_at: Instant,
+}
+
+impl RememberedSpeeds {
+    pub(crate) fn new(limits: SpeedLimits) -> Self {
+        Self { limits, hasher: RandomState::new(), entries: Mutex::default() }
+    }
+
+    /// Keeps the processing time of a client that leaves the group of `filter`.
+    pub(crate) fn keep(&self, client_id: &Text, filter: &TopicFilter, processing_time: Duration, now: Instant) {
+        let SpeedLimits { time, maximum } = self.limits;
+        if maximum == 0 || time.is_zero() {
+            return;
+        }
+        let name = self.name(client_id, filter);
+        let mut guard = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = &mut *guard;
+        let number = entries.next_number;
+        entries.next_number += 1;
+        if let Some(before) = entries.by_name.insert(name, Entry { number, processing_time, kept_at: now }) {
+            entries.by_age.remove(&before.number);
+        }
+        entries.by_age.insert(number, name);
+        while let Some(oldest) = entries.by_age.first_entry() {
+            let is_over = entries
+                .by_name
+                .get(oldest.get())
+                .is_none_or(|entry| now.saturating_duration_since(entry.kept_at) > time);
+            if !is_over && entries.by_name.len() <= maximum {
+                break;
+            }
+            entries.by_name.remove(&oldest.remove());
+        }
+    }
+
+    /// What was kept of a client that comes to the group of `filter`.
+    pub(crate) fn recall(&self, client_id: &Text, filter: &TopicFilter, now: Instant) -> Option<Duration> {
+        if self.limits.maximum == 0 {
+            return None;
+        }
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = entries.by_name.get(&self.name(client_id, filter))?;
+        (now.saturating_duration_since(entry.kept_at) <= self.limits.time).then_some(entry.processing_time)
+    }
+
+    fn name(&self, client_id: &Text, filter: &TopicFilter) -> u64 {
+        self.hasher.hash_one((client_id.as_bytes(), filter.as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    struct Stage {
+        speeds: RememberedSpeeds,
+        start: Instant,
+    }
+
+    impl Stage {
+        fn new(time: Duration, maximum: usize) -> Self {
+            Self { speeds: RememberedSpeeds::new(SpeedLimits { time, maximum }), start: Instant::now() }
+        }
+
+        fn keep(&self, client: &str, group: &str, millis: u64, after: Duration) {
+            let (client, filter) = (Text::try_from(client).unwrap(), TopicFilter::try_from(group).unwrap());
+            self.speeds.keep(&client, &filter, Duration::from_millis(millis), self.start + after);
+        }
+
+        fn recall(&self, client: &str, group: &str, after: Duration) -> Option<u64> {
+            let (client, filter) = (Text::try_from(client).unwrap(), TopicFilter::try_from(group).unwrap());
+            let recalled = self.speeds.recall(&client, &filter, self.start + after);
+            recalled.map(|time| time.as_millis() as u64)
+        }
+
+        fn len(&self) -> usize {
+            let entries = self.speeds.entries.lock().unwrap();
+            assert_eq!(entries.by_name.len(), entries.by_age.len());
+            entries.by_name.len()
+        }
+    }
+
+    #[test]
+    fn a_speed_is_known_by_client_and_group_for_as_long_as_it_is_kept() {
+        let stage = Stage::new(HOUR, 10);
+        stage.keep("a", "$share/g/t", 25, Duration::ZERO);
+        stage.keep("b", "$share/g/t", 50, Duration::ZERO);
+        stage.keep("a", "$share/h/t", 75, HOUR / 2);
+        assert_eq!(stage.recall("a", "$share/g/t", HOUR), Some(25));
+        assert_eq!(stage.recall("b", "$share/g/t", HOUR), Some(50));
+        assert_eq!(stage.recall("b", "$share/h/t", HOUR), None);
+        let later = HOUR + Duration::from_millis(1);
+        assert_eq!(stage.recall("a", "$share/g/t", later), None);
+        assert_eq!(stage.recall("a", "$share/h/t", later), Some(75));
+        stage.keep("a", "$share/h/t", 80, later);
+        assert_eq!((stage.recall("a", "$share/h/t", later), stage.len()), (Some(80), 1), "the others are over");
+    }
+
+    #[test]
+    fn of_too_many_the_oldest_go() {
+        let stage = Stage::new(HOUR, 3);
+        for (client, millis) in [("a", 1), ("b", 2), ("c", 3), ("a", 4), ("d", 5)] {
+            stage.keep(client, "$share/g/t", millis, Duration::ZERO);
+        }
+        let recalled = ["a", "b", "c", "d"].map(|client| stage.recall(client, "$share/g/t", Duration::ZERO));
+        assert_eq!(recalled, [Some(4), None, Some(3), Some(5)]);
+        (0..1000).for_each(|millis| stage.keep("a", "$share/g/t", millis, Duration::ZERO));
+        assert_eq!(stage.len(), 3);
+    }
+
+    #[test]
+    fn nothing_is_remembered_where_that_is_switched_off() {
+        for stage in [Stage::new(Duration::ZERO, 3), Stage::new(HOUR, 0)] {
+            stage.keep("a", "$share/g/t", 1, Duration::ZERO);
+            assert_eq!((stage.recall("a", "$share/g/t", Duration::ZERO), stage.len()), (None, 0));
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! By what share groups choose: a policy of all, and rules for some by their names.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer};
+use tenbin_balancer::{Policy, Rules};
+use tenbin_codec::{SharedFilter, TopicFilter};
+
+use super::ordering_key::OrderingKey;
+
+/// What some share groups choose by instead of the policy of all. The first rule that is about a group counts, as a
+/// whole.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "RawRule")]
+pub struct ShareRule {
+    /// About groups of these names.
+    pub group: NamePattern,
+    /// About groups whose topics are all this filter's ([`TopicFilter::contains`]); `None` = all.
+    pub filter: Option<TopicFilter>,
+    /// `None` = the policy of all.
+    pub policy: Option<Policy>,
+    /// What keeps its order; then the policy is [`Policy::Adaptive`]. `None` = nothing does.
+    pub key: Option<OrderingKey>,
+    /// A policy to evaluate beside the one that chooses, without acting on it; `None` = none.
+    pub shadow: Option<Policy>,
+}
+
+/// A name in which `*` stands for any text, also for none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamePattern(Box<str>);
+
+/// What one group chooses by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GroupRules {
+    pub(crate) rules: Rules,
+    pub(crate) key: Option<OrderingKey>,
+}
+
+/// What all groups choose by.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ShareRules {
+    policy: Policy,
+    rules: Vec<ShareRule>,
+}
+
+impl ShareRules {
+    /// `policy` for groups that no rule is about.
+    pub(crate) fn new(policy: Policy, rules: Vec<ShareRule>) -> Self {
+        Self { policy, rules }
+    }
+
+    /// What `group` chooses by.
+    pub(crate) fn of(&self, group: &SharedFilter) -> GroupRules {
+        let Some(rule) = self.rules.iter().find(|rule| rule.is_about(group)) else {
+            return GroupRules { rules: self.policy.into(), key: None };
+        };
+        let rules =
+            Rules { policy: rule.policy.unwrap_or(self.policy), is_ordered: rule.key.is_some(), shadow: rule.shadow };
+        GroupRules { rules, key: rule.key.clone() }
+    }
+}
+
+impl ShareRule {
+    fn is_about(&self, group: &SharedFilter) -> bool {
+        self.group.matches(group.share_name.text().as_bytes())
+            && self.filter.as_ref().is_none_or(|filter| filter.contains(&group.filter))
+    }
+}
+
+impl NamePattern {
+    /// As it is written.
+    pub fn new(pattern: &str) -> Self {
+        Self(pattern.into())
+    }
+
+    fn matches(&self, name: &[u8]) -> bool {
+        let mut parts = self.0.split('*').map(str::as_bytes);
+        let first = parts.next().unwrap_or_default();
+        let Some(last) = parts.next_back() else { return name == first };
+        let Some(rest) = name.strip_prefix(first) else { return false };
+        let Some(mut rest) = rest.strip_suffix(last) else { return false };
+        // What stands between two stars is best found as early as possible.
+        for part in parts {
+            let found = (0..=rest.len()).find(|&at| rest[at..].starts_with(part));
+            let Some(at) = found else { return false };
+            rest = &rest[at + part.len()..];
+        }
+        true
+    }
+}
+
+impl fmt::Display for NamePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// As it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRule {
+    #[serde(deserialize_with = "name_pattern", default = "any_name")]
+    group: NamePattern,
+    #[serde(deserialize_with = "topic_filter", default)]
+    filter: Option<TopicFilter>,
+    #[serde(deserialize_with = "policy", default)]
+    policy: Option<Policy>,
+    key: Option<OrderingKey>,
+    #[serde(deserialize_with = "policy", default)]
+    shadow: Option<Policy>,
+}
+
+impl TryFrom<RawRule> for ShareRule {
+    type Error = String;
+
+    fn try_from(raw: RawRule) -> Result<Self, String> {
+        let RawRule { group, filter, mut policy, key, shadow } = raw;
+        if key.is_some() && *policy.get_or_insert(Policy::Adaptive) != Policy::Adaptive {
+            return Err(format!("key: only the policy {} keeps keys together", Policy::Adaptive));
+        }
+        Ok(Self { group, filter, policy, key, shadow })
+    }
+}
+
+fn any_name() -> NamePattern {
+    NamePattern::new("*")
+}
+
+fn name_pattern<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NamePattern, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if text.is_empty() || text.contains(['/', '+', '#']) {
+        return Err(serde::de::Error::custom(format!("{text:?} is no share name, in which * stands for any text")));
+    }
+    Ok(NamePattern::new(&text))
+}
+
+fn topic_filter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TopicFilter>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let wrong = |reason: &dyn fmt::Display| serde::de::Error::custom(format!("{text:?}: {reason}"));
+    let filter = TopicFilter::try_from(&text[..]).map_err(|error| wrong(&error))?;
+    if filter.is_shared() {
+        return Err(wrong(&"is to be the filter behind $share/name/"));
+    }
+    Ok(Some(filter))
+}
+
+fn policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Policy>, D::Error> {
+    String::deserialize(deserializer)?.parse().map(Some).map_err(serde::de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        for (pattern, fitting, others) in [
+            ("workers", &["workers"][..], &["worker", "workers2", ""][..]),
+            ("*", &["", "x", "workers"], &[]),
+            ("w*", &["w", "workers"], &["x", "aw"]),
+            ("*s", &["s", "workers"], &["sx"]),
+            ("a*b*c", &["abc", "axbxc", "abbcc", "abcbc"], &["ac", "acb", "ab"]),
+            ("a*a", &["aa", "aba"], &["a"]),
+            ("*ab*ab*", &["abab", "xabyabz"], &["ab", "aba"]),
+        ] {
+            let pattern = NamePattern::new(pattern);
+            for name in fitting {
+                assert!(pattern.matches(name.as_bytes()), "{pattern} {name}");
+            }
+            for name in others {
+                assert!(!pattern.matches(name.as_bytes()), "{pattern} {name}");
+            }
+        }
+    }
+
+    fn rules(text: &str) -> Result<Vec<ShareRule>, toml::de::Error> {
+        #[derive(Deserialize)]
+        struct File {
+            share: Vec<ShareRule>,
+        }
+        toml::from_str::<File>(text).map(|file| file.share)
+    }
+
+    #[test]
+    fn the_first_rule_about_a_group_counts_as_a_whole() {
+        let text = r#"
+            [[share]]
+            group = "orders-*"
+            filter = "shop/+/orders/#"
+            key = "topic_level:2"
+            [[share]]
+            group = "orders-*"
+            policy = "random"
+            [[share]]
+            filter = "bulk/#"
+            shadow = "adaptive"
+        "#;
+        let all = ShareRules::new(Policy::RoundRobin, rules(text).unwrap());
+        let of = |filter: &str| all.of(&TopicFilter::try_from(filter).unwrap().shared().unwrap());
+        let plain = |policy: Policy| GroupRules { rules: policy.into(), key: None };
+        let ordered = Rules { policy: Policy::Adaptive, is_ordered: true, shadow: None };
+        let key = "topic_level:2".parse().ok();
+        let shadowed = Rules { shadow: Some(Policy::Adaptive), ..Policy::RoundRobin.into() };
+        for (filter, expected) in [
+            ("$share/orders-1/shop/berlin/orders/#", GroupRules { rules: ordered, key: key.clone() }),
+            ("$share/orders-1/shop/+/orders/new", GroupRules { rules: ordered, key }),
+            ("$share/orders-1/shop/#", plain(Policy::Random)),
+            ("$share/orders-1/bulk/x", plain(Policy::Random)),
+            ("$share/other/bulk/x", GroupRules { rules: shadowed, key: None }),
+            ("$share/other/shop/berlin/orders/#", plain(Policy::RoundRobin)),
+        ] {
+            assert_eq!(of(filter), expected, "{filter}");
+        }
+    }
+
+    #[test]
+    fn a_key_goes_with_the_adaptive_policy_alone() {
+        assert!(rules("[[share]]\nkey = \"topic\"\npolicy = \"adaptive\"").is_ok());
+        let error = rules("[[share]]\nkey = \"topic\"\npolicy = \"random\"").unwrap_err().to_string();
+        assert!(error.contains("key: only the policy adaptive"), "{error}");
+    }
+}

@@ -1,0 +1,73 @@
+//! A worker that comes back is expected to be as fast as it was.
+
+mod support;
+
+use bytes::Bytes;
+use support::{BrokerProcess, ConfigFile, RawClient, at_qos, lasting, share, text};
+use tenbin_codec::{Connect, Packet, PacketType, PingBody, PingReq, ProtocolVersion, QoS};
+
+#[test]
+fn a_worker_that_comes_back_gets_what_it_could_do_before() {
+    for is_lasting in [false, true] {
+        let (fast, slow) = given_after_return("", is_lasting);
+        assert!(fast >= 15 && fast + slow == 20, "fast {fast}, slow {slow}, lasting {is_lasting}");
+    }
+}
+
+#[test]
+fn a_worker_whose_speed_is_not_remembered_begins_like_any_other() {
+    for off in ["seconds = 0", "maximum = 0"] {
+        let (fast, slow) = given_after_return(off, false);
+        assert_eq!((fast, slow), (10, 10), "{off}");
+    }
+}
+
+/// Two workers report how fast they are, go, and come back: how many of twenty messages each is given, none of which
+/// they acknowledge. The group has ended in between unless the sessions last.
+fn given_after_return(limits: &str, is_lasting: bool) -> (usize, usize) {
+    let file = ConfigFile::new(&format!("policy = \"adaptive\"\n[remembered_speeds]\n{limits}\n"));
+    let broker = BrokerProcess::start(&["--config", file.path()]);
+    let connect = |id: &str| match is_lasting {
+        true => lasting(ProtocolVersion::V5, id),
+        false => Connect::new(ProtocolVersion::V5, text(id)),
+    };
+    for (id, milliseconds) in [("fast", 2), ("slow", 200)] {
+        let mut worker = broker.connect(connect(id));
+        worker.subscribe(&share("group", "topic"), QoS::AtLeastOnce);
+        report(&mut worker, milliseconds);
+        worker.disconnect();
+    }
+    let mut workers = ["fast", "slow"].map(|id| {
+        let mut worker = broker.connect(connect(id));
+        if !is_lasting {
+            worker.subscribe(&share("group", "topic"), QoS::AtLeastOnce);
+        }
+        worker
+    });
+    let mut publisher = broker.v5("publisher");
+    for number in 0..20 {
+        publisher.publish_with(at_qos("topic", &number.to_string(), QoS::AtLeastOnce));
+    }
+    let [fast, slow] = workers.each_mut().map(given);
+    (fast, slow)
+}
+
+fn report(worker: &mut RawClient, milliseconds: u32) {
+    let json = format!("{{\"msgsInQueue\":0,\"processingTimePerMsg\":{milliseconds}}}");
+    let body = PingBody { payload: Bytes::from(json), ..PingBody::default() };
+    worker.send(&Packet::PingReq(PingReq { body: Some(Box::new(body)) }));
+    worker.wait_for(PacketType::PingResp);
+}
+
+/// Messages that have come, none of which is acknowledged.
+fn given(worker: &mut RawClient) -> usize {
+    worker.send(&Packet::PingReq(PingReq::PLAIN));
+    let mut count = 0;
+    loop {
+        match worker.receive() {
+            Packet::Publish(_) => count += 1,
+            Packet::PingResp => return count,
+            other => panic!("{other:?} instead of a message"),
+        }
+    }
+}

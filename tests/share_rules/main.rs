@@ -1,0 +1,30 @@
+//! What share groups choose by: rules by their names, and new ones while messages flow.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod by_name;
+mod reload;
+
+use support::{BrokerProcess, ConfigFile, PATIENCE};
+
+/// A broker whose rules can be replaced.
+struct Ruled {
+    broker: BrokerProcess,
+    file: ConfigFile,
+}
+
+impl Ruled {
+    fn start(rules: &str) -> Self {
+        let file = ConfigFile::new(rules);
+        Self { broker: BrokerProcess::start(&["--config", file.path()]), file }
+    }
+
+    /// Takes new rules over; `reloads` counts all since the start, this one included.
+    fn reload(&self, rules: &str, reloads: usize) {
+        std::fs::write(self.file.path(), rules).expect("the tests' directory is ours to write");
+        self.broker.signal("HUP");
+        let done = self.broker.log().count(" reloaded", reloads, PATIENCE);
+        assert_eq!(done, reloads, "{}", self.broker.log().all().join("\n"));
+    }
+}

@@ -1,0 +1,197 @@
+//! Work taken back: what a share group gave to a member that takes no more goes to others, though the member is connected
+//! all the time. Nothing is lost and nothing comes twice.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU16;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, at_qos, share, text};
+use tenbin_codec::{Connect, Packet, PingReq, ProtocolVersion, Publish, QoS, ReasonCode};
+
+#[test]
+fn what_waits_for_one_that_does_not_acknowledge_goes_to_another() {
+    for (policy, qos) in [
+        ("round_robin", QoS::AtLeastOnce),
+        ("round_robin", QoS::ExactlyOnce),
+        ("thesis_score", QoS::AtLeastOnce),
+        ("adaptive", QoS::AtLeastOnce),
+    ] {
+        let broker = BrokerProcess::start(&["--policy", policy]);
+        let mut stuck = worker(&broker, "stuck", 1);
+        let mut other = worker(&broker, "other", 100);
+        let mut publisher = broker.v5("publisher");
+        for number in 0..40 {
+            assert_eq!(publisher.publish("work", &number.to_string(), qos), ReasonCode::Success);
+        }
+        let begun = stuck.receive_publish();
+        let mut seen = BTreeSet::from([payload(&begun)]);
+        while seen.len() < 40 {
+            assert!(seen.insert(payload(&other.receive_message())), "{policy} {qos}: twice");
+        }
+        // It is a member as before.
+        stuck.acknowledge(&begun);
+        stuck.expect_nothing_waiting();
+        other.expect_nothing_waiting();
+        other.disconnect();
+        publisher.publish("work", "new", qos);
+        assert_eq!(payload(&stuck.receive_message()), "new");
+    }
+}
+
+#[test]
+fn what_waits_for_one_that_does_not_read_goes_to_another() {
+    for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
+        let broker = BrokerProcess::start(&["--policy", "round_robin"]);
+        let mut stuck = worker(&broker, "stuck", u16::MAX);
+        let mut other = worker(&broker, "other", u16::MAX);
+        let mut publisher = broker.v5("publisher");
+        let mut seen = BTreeSet::new();
+        let mut from_stuck = 0;
+        for number in 0..MESSAGES {
+            publisher.publish_with(large(number, qos));
+            // The other one keeps up: every second message is its own.
+            if number % 2 == 1 {
+                assert!(seen.insert(number_of(&other.receive_message())));
+            }
+        }
+        // Then it gets others too, as long as nobody reads where they waited.
+        while let Ok(packet) = other.try_receive(Duration::from_secs(2)) {
+            let Packet::Publish(publish) = packet else { panic!("{packet:?} instead of a message") };
+            other.acknowledge(&publish);
+            assert!(seen.insert(number_of(&publish)), "{qos}: twice");
+            from_stuck += 1;
+        }
+        assert!(from_stuck > MESSAGES / 10, "{qos}: {from_stuck}");
+        while seen.len() < MESSAGES as usize {
+            assert!(seen.insert(number_of(&stuck.receive_message())), "{qos}: twice");
+        }
+        stuck.expect_nothing_waiting();
+        other.expect_nothing_waiting();
+    }
+}
+
+#[test]
+fn nothing_moves_between_members_who_are_at_their_limits() {
+    let broker = BrokerProcess::start(&["--policy", "round_robin"]);
+    let mut workers = ["one", "two"].map(|id| worker(&broker, id, 1));
+    let mut publisher = broker.v5("publisher");
+    for number in 0..10 {
+        publisher.publish("work", &number.to_string(), QoS::AtLeastOnce);
+    }
+    let begun = workers.each_mut().map(RawClient::receive_publish);
+    assert_eq!(begun.each_ref().map(payload), ["0", "1"]);
+    // Time for many looks, which must change nothing.
+    std::thread::sleep(Duration::from_millis(1500));
+    let [one, two] = &mut workers;
+    one.acknowledge(&begun[0]);
+    let own = [(); 4].map(|()| payload(&one.receive_message()));
+    assert_eq!(own, ["2", "4", "6", "8"]);
+    // Now it is idle, and helps out: with the newest first, since they would have waited longest.
+    let helped = [(); 4].map(|()| payload(&one.receive_message()));
+    assert_eq!(helped, ["9", "7", "5", "3"]);
+    two.acknowledge(&begun[1]);
+    workers.iter_mut().for_each(RawClient::expect_nothing_waiting);
+}
+
+#[test]
+fn a_key_stays_with_its_member_unless_that_goes_or_drains() {
+    let file = ConfigFile::new("[[share]]\nkey = \"topic\"");
+    for drains in [true, false] {
+        let broker = BrokerProcess::start(&["--config", file.path()]);
+        let mut stuck = worker(&broker, "stuck", 1);
+        let mut publisher = broker.v5("publisher");
+        let numbers = (0..10).map(|number| number.to_string()).collect::<Vec<_>>();
+        numbers.iter().for_each(|number| assert!(!publisher.publish("work", number, QoS::AtLeastOnce).is_error()));
+        let begun = stuck.receive_publish();
+        let mut other = worker(&broker, "other", 100);
+        other.expect_nothing_for(Duration::from_millis(1000));
+        let expected = if drains {
+            let json = r#"{"msgsInQueue":1,"processingTimePerMsg":1,"draining":true}"#;
+            stuck.send(&Packet::PingReq(PingReq::with_payload(json.into())));
+            &numbers[1..]
+        } else {
+            stuck.cut();
+            &numbers[..]
+        };
+        let received = expected.iter().map(|_| payload(&other.receive_message())).collect::<Vec<_>>();
+        assert_eq!(received, expected, "in order");
+        assert_eq!(payload(&begun), "0");
+    }
+}
+
+/// A slow worker's queue is shared out to one that comes to help, long before the slow one could be through with it.
+#[test]
+fn a_worker_that_comes_later_helps_a_slow_one_out() {
+    let broker = BrokerProcess::start(&["--policy", "adaptive"]);
+    let mut slow = worker(&broker, "slow", 1);
+    let mut publisher = broker.v5("publisher");
+    for number in 0..30 {
+        publisher.publish("work", &number.to_string(), QoS::AtLeastOnce);
+    }
+    let mut seen = BTreeSet::new();
+    let work = |worker: &mut RawClient, seen: &mut BTreeSet<String>| {
+        let publish = worker.receive_publish();
+        std::thread::sleep(Duration::from_millis(150));
+        worker.acknowledge(&publish);
+        assert!(seen.insert(payload(&publish)), "twice");
+    };
+    (0..4).for_each(|_| work(&mut slow, &mut seen));
+    let mut helper = worker(&broker, "helper", 100);
+    let begun = Instant::now();
+    let mut helped = 0;
+    while seen.len() < 30 {
+        assert!(begun.elapsed() < PATIENCE);
+        let before = seen.len();
+        for publish in helper.drain() {
+            helped += 1;
+            assert!(seen.insert(payload(&publish)), "twice");
+        }
+        if let Some(publish) = take_one(&mut slow) {
+            std::thread::sleep(Duration::from_millis(150));
+            slow.acknowledge(&publish);
+            assert!(seen.insert(payload(&publish)), "twice");
+        }
+        if seen.len() == before {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    assert!(helped >= 10, "{helped}");
+}
+
+/// What has come, if anything has, unacknowledged.
+fn take_one(worker: &mut RawClient) -> Option<Publish> {
+    match worker.try_receive(Duration::from_millis(1)) {
+        Ok(Packet::Publish(publish)) => Some(publish),
+        Ok(other) => panic!("{other:?} instead of a message"),
+        Err(_) => None,
+    }
+}
+
+/// A member that takes so many messages at a time.
+fn worker(broker: &BrokerProcess, id: &str, receive_maximum: u16) -> RawClient {
+    let mut connect = Connect::new(ProtocolVersion::V5, text(id));
+    connect.properties.receive_maximum = NonZeroU16::new(receive_maximum);
+    let mut worker = broker.connect(connect);
+    worker.subscribe(&share("workers", "work"), QoS::ExactlyOnce);
+    worker
+}
+
+fn payload(publish: &Publish) -> String {
+    String::from_utf8_lossy(&publish.payload).into_owned()
+}
+
+fn large(number: u32, qos: QoS) -> Publish {
+    let mut payload = vec![0; 64 * 1024];
+    payload[..4].copy_from_slice(&number.to_be_bytes());
+    Publish { payload: Bytes::from(payload), ..at_qos("work", "", qos) }
+}
+
+fn number_of(publish: &Publish) -> u32 {
+    u32::from_be_bytes(publish.payload[..4].try_into().expect("four bytes"))
+}
+
+/// Large ones: half of them are more than sockets hold, and less than a queue.
+const MESSAGES: u32 = 400;
