@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::{
     estimate::{Estimate, flag},
     hot::Hot,
+    latency::PeakLatency,
     nanos::Nanos,
     outstanding::Outstanding,
     report::LoadReport,
@@ -34,7 +35,7 @@ pub struct MemberLoad {
     cold: Cold,
 }
 
-/// What policies by report read in addition. Written by `report` and `connected` alone, under the lock of `Cold`.
+/// What some policies read in addition. Written by evidence and `connected` alone, under the lock of `Cold`.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Reported {
@@ -46,6 +47,8 @@ struct Reported {
     t_r: AtomicU64,
     /// `sent` at the last report.
     sent_at_report: AtomicU64,
+    /// Of acknowledgements; written by `acknowledged` too.
+    latency: PeakLatency,
 }
 
 /// What only reports touch. The lock also keeps two reports, or a report and `connected`, from mixing their
@@ -83,6 +86,7 @@ impl MemberLoad {
                 t_p: AtomicU64::new(0),
                 t_r: AtomicU64::new(now.0),
                 sent_at_report: AtomicU64::new(0),
+                latency: PeakLatency::unknown(),
             },
             cold: Cold { evidence: Mutex::new(Evidence::new(now)) },
         }
@@ -97,6 +101,7 @@ impl MemberLoad {
         self.reported.t_p.store(0, Relaxed);
         self.reported.t_r.store(now.0, Relaxed);
         self.reported.sent_at_report.store(0, Relaxed);
+        self.reported.latency.forget();
         self.hot.reset(now.0);
     }
 
@@ -131,6 +136,7 @@ impl MemberLoad {
     pub fn acknowledged(&self, sent_at: Nanos, bytes: u32, now: Nanos) {
         let mut evidence = lock(&self.cold.evidence);
         self.hot.no_longer_outstanding(1, bytes.into());
+        self.reported.latency.observe(now.0.saturating_sub(sent_at.0), now);
         self.hot.learn(now.0, |seen| evidence.estimate.acknowledged(seen, sent_at.0));
     }
 
@@ -222,6 +228,11 @@ impl MemberLoad {
     /// What every booking writes.
     pub(crate) fn hot(&self) -> &Hot {
         &self.hot
+    }
+
+    /// How long it takes to acknowledge.
+    pub(crate) fn latency(&self) -> &PeakLatency {
+        &self.reported.latency
     }
 
     /// How eligible the client is; see [`Hot::rank`].

@@ -31,6 +31,7 @@ mod registry;
 mod report_carriers;
 mod router;
 mod shared;
+mod sys_share;
 mod sys_topics;
 mod token_bucket;
 

@@ -24,8 +24,8 @@ use crate::router::{GroupQueues, RetainedLimits, Router};
 /// What all tasks of one broker share.
 ///
 /// Lock order, outermost first: a session's lease · the index's writers · a group's writers · a registry shard ·
-/// the retained tree · a group's waiting messages · an outbox · the expiry queue · the remembered speeds. All but the first are held for short
-/// work in memory and never across a wait point.
+/// the retained tree · a group's waiting messages · an outbox · the expiry queue · the remembered speeds · a group's
+/// decisions. All but the first are held for short work in memory and never across a wait point.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
@@ -63,6 +63,7 @@ impl Shared {
             limits: queue_limits(&config),
             budget: Arc::clone(&budget),
             metrics: Arc::clone(&metrics),
+            decisions: Arc::new(config.decisions()),
         };
         let retained =
             RetainedLimits { messages: config.retained.messages_maximum, bytes: config.retained.bytes_maximum };
@@ -137,8 +138,11 @@ impl Shared {
     /// What is told instead; success for what is taken and goes nowhere.
     pub(crate) fn check_topic(&self, name: &TopicName) -> Result<(), ReasonCode> {
         let topic = name.as_bytes();
-        let levels = topic.iter().filter(|&&byte| byte == b'/').count() + 1;
-        if topic.len() > self.config.topic_bytes_maximum() || levels > self.config.topic_levels_maximum() {
+        let levels_maximum = self.config.topic_levels_maximum();
+        // Levels are one more than separators at most bytes: nearly all topics are too short to have too many.
+        let separators = || topic.iter().filter(|&&byte| byte == b'/').count();
+        let has_too_many_levels = || topic.len() >= levels_maximum && separators() >= levels_maximum;
+        if topic.len() > self.config.topic_bytes_maximum() || has_too_many_levels() {
             return Err(ReasonCode::TopicNameInvalid);
         }
         let is_reserved = || {

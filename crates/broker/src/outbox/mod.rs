@@ -5,6 +5,7 @@ mod booked;
 mod budget;
 mod kept_back;
 mod queue;
+mod tally;
 mod when_full;
 
 use std::num::NonZeroU64;
@@ -13,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 use tenbin_balancer::{Availability, MemberLoad};
 use tenbin_session::Delivery;
 
@@ -21,6 +22,7 @@ pub(crate) use booked::Booked;
 pub(crate) use budget::Budget;
 pub(crate) use kept_back::Line;
 pub(crate) use queue::{Queue, Reader};
+pub(crate) use tally::Tally;
 pub use when_full::WhenFull;
 
 use crate::clock::Clock;
@@ -93,8 +95,9 @@ struct State {
     attached: bool,
     /// The session is over: nobody will ever read.
     closed: bool,
-    /// Share groups that the client is a member of, by the number that [`Delivery::share`] names.
-    groups: FxHashSet<NonZeroU64>,
+    /// Share groups that the client is a member of, by the number that [`Delivery::share`] names, and what it has got
+    /// of them.
+    groups: FxHashMap<NonZeroU64, Arc<Tally>>,
     /// The receiver's socket takes no more; it is woken by the socket.
     socket_blocked: bool,
     /// The receiver has no send quota left; it is woken by an acknowledgement.
@@ -132,17 +135,21 @@ impl Outbox {
     pub(crate) fn push(&self, deliveries: &mut Vec<Delivery>, returned: &mut Vec<Delivery>, now: Instant) -> Pressure {
         let mut guard = self.state();
         let state = &mut *guard;
-        let before = state.queue.len();
         let reader = if state.attached { Reader::Present } else { Reader::Absent };
         let mut dropped_full = 0;
         let mut dropped_offline = 0;
         let mut taken_back = Booked::NOTHING;
-        // Looked up once for the messages of one group that follow each other.
+        // Looked up, and counted, once for the messages of one group that follow each other.
         let mut joined = None;
+        let mut tally: Option<&Tally> = None;
+        let mut given = 0;
         for delivery in deliveries.drain(..) {
             let acknowledged = delivery.qos.is_acknowledged();
             if joined != delivery.share {
-                joined = delivery.share.filter(|group| state.attached && state.groups.contains(group));
+                count(tally.take(), &mut given);
+                let group = delivery.share.filter(|_| state.attached);
+                tally = group.and_then(|group| state.groups.get(&group)).map(|tally| &**tally);
+                joined = group.filter(|_| tally.is_some());
             }
             if joined != delivery.share {
                 taken_back += Booked::of(&delivery);
@@ -150,21 +157,22 @@ impl Outbox {
             } else if state.closed || (!state.attached && !acknowledged) {
                 taken_back += Booked::of(&delivery);
                 dropped_offline += 1;
-            } else if acknowledged
-                && delivery.share.is_some()
-                && !state.queue.fits(&delivery, reader, &self.limits, &self.budget, now)
-            {
+            } else if state.queue.fits(&delivery, reader, &self.limits, &self.budget, now) {
+                state.queue.append(delivery, reader);
+            } else if acknowledged && delivery.share.is_some() {
                 taken_back += Booked::of(&delivery);
                 returned.push(delivery);
             } else {
+                given += 1;
                 let dropped = state.queue.push(delivery, reader, &self.limits, &self.budget, now);
                 dropped_full += dropped.messages;
                 taken_back += dropped.booked;
             }
         }
+        count(tally, &mut given);
         let expired = state.queue.take_expired();
         taken_back += expired.booked;
-        self.budget.count_messages(before, state.queue.len());
+        state.queue.settle(&self.budget);
         if state.attached && state.queue.is_nearly_full(&self.limits) {
             self.load.set_availability(Availability::Full);
         }
@@ -206,9 +214,8 @@ impl Outbox {
             return Poll::Ready(Taken::Control(control));
         }
         state.quota_blocked = quota == 0;
-        let (before, acknowledged) = (state.queue.len(), state.queue.acknowledged());
+        let acknowledged = state.queue.acknowledged();
         state.queue.take(quota, bytes, into, &self.budget);
-        self.budget.count_messages(before, state.queue.len());
         state.quota_left = quota.saturating_sub(acknowledged);
         self.set_keeps_back(state.has_shared_work());
         if self.load.availability() == Availability::Full && state.queue.has_room(&self.limits) {
@@ -227,10 +234,7 @@ impl Outbox {
 
     /// Receiver: as [`Outbox::poll_take`], without waiting and without heed of what it is asked for.
     pub(crate) fn take_now(&self, quota: usize, bytes: usize, into: &mut Vec<Delivery>) {
-        let mut state = self.state();
-        let before = state.queue.len();
-        state.queue.take(quota, bytes, into, &self.budget);
-        self.budget.count_messages(before, state.queue.len());
+        self.state().queue.take(quota, bytes, into, &self.budget);
     }
 
     /// Receiver: whether the queue was full and has got room: share groups may have kept messages meanwhile.
@@ -241,9 +245,7 @@ impl Outbox {
     /// Puts back what was taken and could not be sent, in front of the queue.
     pub(crate) fn put_back(&self, deliveries: impl DoubleEndedIterator<Item = Delivery>) {
         let mut state = self.state();
-        let before = state.queue.len();
         deliveries.rev().for_each(|delivery| state.queue.push_front(delivery, &self.budget));
-        self.budget.count_messages(before, state.queue.len());
     }
 
     /// Asks the connection's owner for something.
@@ -278,9 +280,10 @@ impl Outbox {
         maximum == u32::MAX || packet_bytes <= maximum as usize
     }
 
-    /// The client becomes a member of a share group. To be called before it can be chosen.
-    pub(crate) fn join_group(&self, group: NonZeroU64) {
-        self.state().groups.insert(group);
+    /// The client becomes a member of a share group, which counts what it gets with `tally`. To be called before it can
+    /// be chosen.
+    pub(crate) fn join_group(&self, group: NonZeroU64, tally: Arc<Tally>) {
+        self.state().groups.insert(group, tally);
     }
 
     /// The client has left a share group: whoever chose it before gets the message back. What waits already stays.
@@ -295,10 +298,8 @@ impl Outbox {
         state.attached = false;
         state.control = None;
         state.waker = None;
-        let before = state.queue.len();
         let shared = state.queue.withdraw_shared(&self.budget);
         let dropped = state.queue.drop_unacknowledged(&self.budget);
-        self.budget.count_messages(before, state.queue.len());
         self.load.set_availability(Availability::Offline);
         drop(state);
         self.metrics.dropped_offline.add(dropped.messages);
@@ -308,11 +309,7 @@ impl Outbox {
 
     /// Takes the messages out that `unwanted` names.
     pub(crate) fn withdraw(&self, unwanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
-        let mut state = self.state();
-        let before = state.queue.len();
-        let withdrawn = state.queue.withdraw(unwanted, &self.budget);
-        self.budget.count_messages(before, state.queue.len());
-        drop(state);
+        let withdrawn = self.state().queue.withdraw(unwanted, &self.budget);
         self.take_back(withdrawn.iter().map(Booked::of).sum());
         withdrawn
     }
@@ -320,7 +317,6 @@ impl Outbox {
     /// Forgets everything that waits: the session begins anew.
     pub(crate) fn clear(&self) {
         let dropped = self.state().queue.clear(&self.budget);
-        self.budget.count_messages(dropped.messages as usize, 0);
         self.metrics.dropped_offline.add(dropped.messages);
         self.take_back(dropped.booked);
     }
@@ -341,6 +337,14 @@ impl Outbox {
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic under this lock leaves at worst a message out; the queue itself stays sound.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Adds what was given, if to a member.
+fn count(tally: Option<&Tally>, given: &mut u64) {
+    let given = std::mem::take(given);
+    if let Some(tally) = tally {
+        tally.add(given);
     }
 }
 

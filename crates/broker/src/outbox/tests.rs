@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use tenbin_balancer::Nanos;
 use tenbin_codec::{PublishTemplate, QoS, TopicName};
 
+use super::budget::Usage;
 use super::*;
 
 #[derive(Default)]
@@ -62,7 +63,7 @@ fn a_batch_wakes_a_waiting_receiver_once() {
 #[test]
 fn a_member_that_is_blocked_is_woken_once_to_look_after_its_messages() {
     let outbox = outbox(100, WhenFull::DropOldest);
-    outbox.join_group(GROUP);
+    outbox.join_group(GROUP, Arc::default());
     let wakes = Arc::new(Wakes::default());
     let waker = Arc::clone(&wakes).into();
     let mut context = Context::from_waker(&waker);
@@ -80,7 +81,7 @@ fn a_member_that_is_blocked_is_woken_once_to_look_after_its_messages() {
 #[test]
 fn what_goes_out_at_once_is_bounded_by_quota_and_socket() {
     let outbox = outbox(100, WhenFull::DropOldest);
-    outbox.join_group(GROUP);
+    outbox.join_group(GROUP, Arc::default());
     assert_eq!(outbox.takes_at_once(), 0, "nobody has looked");
     take(&outbox, 5);
     assert_eq!(outbox.takes_at_once(), 5);
@@ -101,7 +102,7 @@ fn what_goes_out_at_once_is_bounded_by_quota_and_socket() {
 #[test]
 fn the_newest_of_a_group_are_taken_back_in_their_order() {
     let outbox = outbox(100, WhenFull::DropOldest);
-    outbox.join_group(GROUP);
+    outbox.join_group(GROUP, Arc::default());
     let qos = |number| if number % 3 == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce };
     let is_shared = |number| number % 2 == 0;
     let one = |number| if is_shared(number) { shared(qos(number), number) } else { delivery(qos(number), number) };
@@ -181,7 +182,7 @@ fn shared(qos: QoS, mark: u32) -> Delivery {
 #[test]
 fn what_a_group_meant_for_a_member_comes_back_if_it_cannot_have_it() {
     let outbox = outbox(3, WhenFull::DropOldest);
-    outbox.join_group(GROUP);
+    outbox.join_group(GROUP, Arc::default());
     let mut returned = Vec::new();
     let mut batch = (0..5).map(|n| shared(QoS::AtLeastOnce, n)).collect();
     outbox.push(&mut batch, &mut returned, Instant::now());
@@ -199,7 +200,7 @@ fn what_a_group_meant_for_a_member_comes_back_if_it_cannot_have_it() {
 #[test]
 fn mqtt_3_10_4_2_what_a_group_meant_for_a_member_that_has_left_comes_back() {
     let outbox = outbox(9, WhenFull::DropOldest);
-    outbox.join_group(GROUP);
+    outbox.join_group(GROUP, Arc::default());
     let mut returned = Vec::new();
     outbox.push(&mut vec![shared(QoS::ExactlyOnce, 0)], &mut returned, Instant::now());
     outbox.leave_group(GROUP);
@@ -207,7 +208,7 @@ fn mqtt_3_10_4_2_what_a_group_meant_for_a_member_that_has_left_comes_back() {
     outbox.push(&mut batch.into(), &mut returned, Instant::now());
     assert_eq!(returned.iter().map(mark).collect::<Vec<_>>(), [1, 1, 1]);
     outbox.push(&mut vec![delivery(QoS::AtLeastOnce, 2)], &mut Vec::new(), Instant::now());
-    outbox.join_group(GROUP);
+    outbox.join_group(GROUP, Arc::default());
     outbox.push(&mut vec![shared(QoS::AtLeastOnce, 3)], &mut Vec::new(), Instant::now());
     assert_eq!(take(&outbox, 9), [0, 2, 3]);
 }
@@ -255,7 +256,8 @@ fn who_reads_gets_a_little_whatever_others_have_left_lying() {
     let (absent, present) = (outbox(false), outbox(true));
     absent.push(&mut (0..30).map(large).collect(), &mut Vec::new(), Instant::now());
     assert!(budget.used() <= (1 << 20) / 4 * 3, "a quarter is left for those who read");
-    budget.take(1 << 20);
+    let others = Usage { bytes: 1 << 20, messages: 1 };
+    budget.change(Usage::default(), others);
     present.push(&mut vec![large(1), large(2)], &mut Vec::new(), Instant::now());
     assert_eq!(present.metrics.dropped_queue_full.get(), 1, "the floor is 64 KiB");
     assert_eq!(present.load.availability(), Availability::Ready);
@@ -263,7 +265,28 @@ fn who_reads_gets_a_little_whatever_others_have_left_lying() {
     let waker = Arc::new(Wakes::default()).into();
     assert!(present.poll_take(&mut Context::from_waker(&waker), 9, usize::MAX, &mut taken).is_ready());
     assert_eq!(taken.len(), 1);
-    budget.give_back(1 << 20);
+    budget.change(others, Usage::default());
+}
+
+/// What one leaves behind, another goes on in: also one that holds messages, and whose memory wraps around.
+#[test]
+fn bursts_come_out_in_order_whosever_memory_they_lie_in() {
+    let (first, second) = (outbox(4000, WhenFull::DropNewest), outbox(4000, WhenFull::DropNewest));
+    let push = |outbox: &Outbox, marks: std::ops::Range<u32>| {
+        let mut batch = marks.map(|mark| delivery(QoS::AtLeastOnce, mark)).collect();
+        outbox.push(&mut batch, &mut Vec::new(), Instant::now());
+    };
+    let mut at = 0;
+    for burst in [300, 1000, 20, 2000, 600] {
+        push(&second, at..at + 60);
+        assert_eq!(take(&second, 50), (at..at + 50).collect::<Vec<_>>());
+        push(&first, at..at + burst);
+        assert_eq!(take(&first, 4000), (at..at + burst).collect::<Vec<_>>());
+        push(&second, at + 60..at + burst + 60);
+        assert_eq!(take(&second, 4000), (at + 50..at + burst + 60).collect::<Vec<_>>());
+        at += burst + 60;
+    }
+    assert_eq!((first.budget.used(), second.budget.messages()), (0, 0));
 }
 
 proptest! {
@@ -297,6 +320,7 @@ proptest! {
                 });
                 prop_assert_eq!(take(&outbox, quota), expected);
             }
+            prop_assert_eq!(outbox.budget.messages(), model.len());
         }
         drop(model);
         outbox.clear();

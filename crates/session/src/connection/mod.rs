@@ -122,6 +122,7 @@ impl Connection {
     ///
     /// # Errors
     /// The peer broke a rule; see the type's documentation.
+    #[inline]
     pub fn handle_packet(&mut self, packet: Packet, now: Instant, out: &mut WriteBuffer) -> Result<Event, Violation> {
         self.timers.received(now);
         match packet {

@@ -33,10 +33,9 @@ impl Connection {
             self.write_publish(&delivery, header, now, out);
             return Sent::Written(None);
         }
-        let Some(id) = self.session.outbound.open_next(Stage::Published(delivery.clone(), now)) else {
-            return Sent::Blocked(delivery);
-        };
+        let Some(id) = self.session.outbound.next_id() else { return Sent::Blocked(delivery) };
         self.write_publish(&delivery, PublishHeader { packet_id: Some(id), ..header }, now, out);
+        self.session.outbound.open_next(Stage::Published(delivery, now));
         self.sent_open += 1;
         Sent::Written(Some(id))
     }
@@ -111,7 +110,7 @@ impl Connection {
         match self.session.outbound.stage(id) {
             Some(Stage::Request) => self.session.outbound.close(id),
             Some(_) => return Err(Violation::AckMismatch(id)), // the message goes on [MQTT-4.3.2-3]
-            None => None,
+            None => false,
         };
         Ok(())
     }
@@ -250,7 +249,11 @@ impl Connection {
             ..plain
         });
         let maximum = self.limits.peer_maximum_packet_size.min(LARGEST_PACKET) as usize;
-        let fits = |header: &PublishHeader<'_>| delivery.template.encoded_len(header, self.version) <= maximum;
+        // Nearly always it is so small that it need not be known how small.
+        let fits = |header: &PublishHeader<'_>| {
+            delivery.template.encoded_len_maximum(header) <= maximum
+                || delivery.template.encoded_len(header, self.version) <= maximum
+        };
         aliased.filter(fits).or_else(|| Some(plain).filter(fits))
     }
 
