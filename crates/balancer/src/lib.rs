@@ -41,6 +41,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acknowledged;
 mod dispatch;
 mod estimate;
 mod explain;
@@ -62,6 +63,7 @@ mod speed;
 mod sync;
 mod transit;
 
+pub use acknowledged::Acknowledged;
 pub use dispatch::Dispatch;
 pub use explain::Candidate;
 pub use group::Group;
