@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use tenbin_broker::{Broker, Config, ConfigError, Policy, StartError};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::Level;
@@ -22,8 +23,8 @@ pub(crate) struct BrokerArgs {
     /// Address to listen on instead of those in `listen`, for anybody; [[listeners]] are opened too. May be given several times. Port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
-    /// Policy of share groups instead of the configured one: thesis_score, round_robin or random.
-    #[arg(long, value_name = "NAME")]
+    /// Policy of share groups instead of the configured one.
+    #[arg(long, value_name = "NAME", value_parser = policy_parser())]
     policy: Option<Policy>,
     /// Least severe log lines to print: error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
@@ -31,6 +32,11 @@ pub(crate) struct BrokerArgs {
     /// Prints the default configuration with all its keys, and ends.
     #[arg(long)]
     print_config: bool,
+}
+
+/// Reads the name of a policy; `--help` lists them.
+fn policy_parser() -> impl TypedValueParser<Value = Policy> {
+    PossibleValuesParser::new(Policy::ALL.map(Policy::name)).try_map(|name| name.parse())
 }
 
 /// Why the broker did not run.

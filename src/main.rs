@@ -26,6 +26,8 @@ enum Command {
     /// Loads brokers and measures them.
     #[command(subcommand)]
     Loadgen(tenbin_loadgen::Command),
+    /// Shows why a share group of a running broker gave its last messages to whom.
+    Explain(tenbin_explain::ExplainArgs),
     /// Compares policies of share groups in virtual time.
     Simulate(tenbin_simulator::SimulateArgs),
 }
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         Command::Broker(arguments) => broker::run(&arguments).map_err(|error| error.to_string()),
         Command::Passwd(arguments) => passwd::run(&arguments).map_err(|error| error.to_string()),
         Command::Loadgen(command) => tenbin_loadgen::run(command).map_err(|error| error.to_string()),
+        Command::Explain(arguments) => tenbin_explain::run(&arguments).map_err(|error| error.to_string()),
         Command::Simulate(arguments) => tenbin_simulator::run(&arguments).map_err(|error| error.to_string()),
     };
     match done {

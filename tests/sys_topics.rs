@@ -17,7 +17,7 @@ fn broker() -> BrokerProcess {
 /// The values that are retained now, by the part of the name behind `$SYS/broker/`.
 fn values(broker: &BrokerProcess) -> BTreeMap<String, String> {
     let mut reader = broker.v5("sys-reader");
-    reader.subscribe("$SYS/#", QoS::AtMostOnce);
+    reader.subscribe("$SYS/broker/#", QoS::AtMostOnce);
     let values = reader.drain().into_iter().map(|publish| {
         let name = text_of(publish.topic.as_bytes());
         let name = name.strip_prefix("$SYS/broker/").expect("all are below it").to_owned();

@@ -41,7 +41,9 @@ fn group_of(policy: Policy, len: u64) -> Group<u64> {
 }
 
 fn at(now: Nanos) -> Dispatch {
-    Dispatch { at: now, bytes: 100, ..Dispatch::default() }
+    // Many publishers and topics, as if hashed.
+    let (publisher, topic) = (now.0.wrapping_mul(0x9E37_79B9_7F4A_7C15), now.0.wrapping_mul(0xBF58_476D_1CE4_E5B9));
+    Dispatch { at: now, bytes: 100, publisher, topic, ..Dispatch::default() }
 }
 
 /// The time for `count` picks in each of `threads` threads, from the first start to the last end.

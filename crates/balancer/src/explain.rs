@@ -3,12 +3,51 @@
 use std::time::Duration;
 
 use crate::{
+    dispatch::Dispatch,
     group_view::View,
+    hot::Hot,
     load::{Availability, MemberLoad},
     members::MemberId,
     nanos::Nanos,
-    policy::adaptive::{Weight, weigh},
+    policy::adaptive::{Weight, in_steps, weigh},
+    reason::Reason,
+    rules::Rules,
 };
+
+/// What a choice was made from; see [`Members::pick_explained`](crate::Members::pick_explained).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// What decided.
+    pub reason: Reason,
+    /// The members of the group.
+    pub members: usize,
+    /// They as they were weighed before the message was booked, in join order. Of more than
+    /// [`CANDIDATES_MAX`](Self::CANDIDATES_MAX) the best by the predicted wait, the chosen among them; of more than
+    /// 64 the chosen, and some.
+    pub candidates: Vec<Candidate>,
+}
+
+impl Explanation {
+    /// Candidates that are told at most.
+    pub const CANDIDATES_MAX: usize = 16;
+
+    pub(crate) fn new(
+        rules: &Rules,
+        dispatch: &Dispatch,
+        mut candidates: Vec<Candidate>,
+        members: usize,
+        chosen: MemberId,
+    ) -> Self {
+        let reason = Reason::of(rules, dispatch, &candidates, members, chosen);
+        if candidates.len() > Self::CANDIDATES_MAX {
+            let mut merits: Vec<_> = candidates.iter().map(|candidate| candidate.merit(chosen)).collect();
+            let (_, &mut worst, _) = merits.select_nth_unstable(Self::CANDIDATES_MAX - 1);
+            candidates.retain(|candidate| candidate.merit(chosen) <= worst);
+        }
+        Self { reason, members, candidates }
+    }
+}
 
 /// A member as a pick would weigh it; see [`Members::explain`](crate::Members::explain).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,25 +77,150 @@ pub struct Candidate {
     pub reported_processing_time: Duration,
     /// When it was last chosen, in any of its groups, or its session was established.
     pub sent_at: Nanos,
+    /// Its place in the order in which members of this group were last chosen, or joined: the smaller, the longer ago.
+    pub turn: u64,
 }
 
 impl Candidate {
-    pub(crate) fn of(member: MemberId, load: &MemberLoad, view: &View, now: Nanos) -> Self {
-        let Weight { wait, penalty, late, service } = weigh(load.hot(), view, now.0);
-        let snapshot = load.snapshot();
+    /// Takes no lock: a publisher may be the one who asks.
+    pub(crate) fn of(member: MemberId, load: &MemberLoad, turn: u64, view: &View, now: Nanos) -> Self {
+        let hot = load.hot();
+        let Weight { wait, penalty, late, service } = weigh(hot, view, now.0);
         Self {
             member,
             availability: load.availability(),
-            is_draining: snapshot.is_draining,
-            pending: snapshot.messages_in_queue + snapshot.sent_since_report,
-            in_flight: snapshot.outstanding_messages,
+            is_draining: load.is_draining(),
+            pending: load.pending(),
+            in_flight: hot.outstanding().messages,
             predicted_wait: Duration::from_nanos(wait),
             penalty: Duration::from_nanos(penalty),
             processing_time: Duration::from_nanos(service),
-            is_speed_known: load.hot().speed().processing_ns() > 0,
+            is_speed_known: hot.speed().processing_ns() > 0,
             late: Duration::from_nanos(late),
-            reported_processing_time: snapshot.processing_time,
-            sent_at: snapshot.sent_at,
+            reported_processing_time: Duration::from_nanos(load.processing_ns()),
+            sent_at: Nanos(hot.sent_at()),
+            turn,
+        }
+    }
+
+    /// Smaller for the better, smallest for the chosen, the same for no two.
+    fn merit(&self, chosen: MemberId) -> (bool, u64, u64, u64, MemberId) {
+        (self.member != chosen, self.rank(), self.steps(), self.turn, self.member)
+    }
+
+    /// How eligible it is, smaller is better; members of a worse rank are not looked at while there is a better one.
+    pub(crate) fn rank(&self) -> u64 {
+        Hot::rank_of(self.availability, self.is_draining)
+    }
+
+    /// What `adaptive` compares of members of one rank; equal for those that only their turns tell apart.
+    pub(crate) fn steps(&self) -> u64 {
+        in_steps(nanoseconds(self.predicted_wait), nanoseconds(self.penalty))
+    }
+}
+
+/// `duration` in nanoseconds; it was made of them.
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{Group, LoadReport, Policy, Rng};
+
+    const NOW: Nanos = Nanos(5_000_000_000);
+
+    /// Members with queues of these lengths, each message 10 ms.
+    fn group(rules: impl Into<Rules>, queues: &[u64]) -> Group<u64> {
+        let group = Group::new(rules);
+        for (id, &messages_in_queue) in (0..).zip(queues) {
+            let load = Arc::new(MemberLoad::new(Nanos(id)));
+            let processing_time = Duration::from_millis(10);
+            load.report(&LoadReport { messages_in_queue, processing_time, draining: false }, NOW);
+            group.join(MemberId(id), load, 1, id, Nanos(id));
+        }
+        group
+    }
+
+    fn at(now: Nanos) -> Dispatch {
+        Dispatch { at: now, bytes: 100, ..Dispatch::default() }
+    }
+
+    fn explained(group: &Group<u64>, dispatch: &Dispatch) -> (u64, Explanation) {
+        // The first number that it gives is no probe.
+        let members = group.members();
+        let (member, explanation) = members.pick_explained(dispatch, &mut Rng::new(1)).expect("there are members");
+        (*member.value(), explanation)
+    }
+
+    #[test]
+    fn the_reason_is_what_decided() {
+        for (policy, queues, reason) in [
+            (Policy::Adaptive, &[3, 0, 2][..], Reason::LeastWait),
+            (Policy::Adaptive, &[3, 0, 0], Reason::OldestTurn),
+            (Policy::Adaptive, &[3], Reason::OnlyCandidate),
+            (Policy::Adaptive, &[1; 65], Reason::BestOfSample),
+            (Policy::ThesisScore, &[3, 0, 2], Reason::Score),
+            (Policy::RoundRobin, &[3, 0, 2], Reason::Turn),
+            (Policy::Random, &[3, 0, 2], Reason::Random),
+        ] {
+            assert_eq!(explained(&group(policy, queues), &at(NOW)).1.reason, reason, "{policy} {queues:?}");
+        }
+        let alone = group(Policy::Random, &[0, 0, 0]);
+        alone.members().iter().skip(1).for_each(|member| member.load().set_availability(Availability::Full));
+        assert_eq!(explained(&alone, &at(NOW)).1.reason, Reason::OnlyCandidate);
+    }
+
+    #[test]
+    fn candidates_are_as_they_were_before_the_booking() {
+        let group = group(Policy::Adaptive, &[3, 0, 2]);
+        let (chosen, explanation) = explained(&group, &at(NOW));
+        assert_eq!((chosen, explanation.members), (1, 3));
+        let shown: Vec<_> = explanation
+            .candidates
+            .iter()
+            .map(|candidate| (candidate.member.0, candidate.pending, candidate.in_flight))
+            .collect();
+        assert_eq!(shown, [(0, 3, 0), (1, 0, 0), (2, 2, 0)]);
+        assert_eq!(explanation.candidates[1].predicted_wait, Duration::ZERO);
+        assert!(explanation.candidates[0].predicted_wait >= Duration::from_millis(30));
+    }
+
+    #[test]
+    fn of_many_the_best_are_told_and_the_chosen() {
+        let queues: Vec<u64> = (0..40).map(|id| (id * 7) % 40).collect();
+        for policy in [Policy::Adaptive, Policy::Random] {
+            let (chosen, explanation) = explained(&group(policy, &queues), &at(NOW));
+            let told: Vec<_> = explanation.candidates.iter().map(|candidate| candidate.pending).collect();
+            assert_eq!((explanation.members, told.len()), (40, Explanation::CANDIDATES_MAX));
+            assert!(explanation.candidates.iter().any(|candidate| candidate.member.0 == chosen), "{policy}");
+            let best = (0..15).all(|pending| told.contains(&pending));
+            assert!(best, "{policy}: {told:?}");
+        }
+        let queues: Vec<u64> = (0..1000).collect();
+        let (chosen, explanation) = explained(&group(Policy::Adaptive, &queues), &at(NOW));
+        assert_eq!((explanation.members, explanation.candidates.len()), (1000, Explanation::CANDIDATES_MAX));
+        assert!(explanation.candidates.iter().any(|candidate| candidate.member.0 == chosen));
+    }
+
+    #[test]
+    fn to_explain_changes_no_choice() {
+        for policy in Policy::ALL {
+            for len in [3, 100] {
+                let queues: Vec<u64> = (0..len).map(|id| id % 5).collect();
+                let (plain, told) = (group(policy, &queues), group(policy, &queues));
+                let (mut plain_rng, mut told_rng) = (Rng::new(3), Rng::new(3));
+                for step in 0..500 {
+                    let dispatch = at(Nanos(NOW.0 + step * 1_000_000));
+                    let (plain, told) = (plain.members(), told.members());
+                    let plain = plain.pick(&dispatch, &mut plain_rng).map(|member| *member.value());
+                    let told = told.pick_explained(&dispatch, &mut told_rng).map(|(member, _)| *member.value());
+                    assert_eq!(plain, told, "{policy}, {len} members, step {step}");
+                }
+            }
         }
     }
 }

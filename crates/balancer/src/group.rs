@@ -7,7 +7,10 @@ use crate::{
     load::MemberLoad,
     members::{Member, MemberId, Members, Seated, Snapshot},
     nanos::Nanos,
+    policy::weighted_round_robin::Strides,
     rules::Rules,
+    shadow::ShadowRecord,
+    standing::Standing,
     sync::{AtomicU64, Mutex, OwnLine, Published, Relaxed, lock},
 };
 
@@ -34,9 +37,11 @@ pub struct Group<T> {
 impl<T> Group<T> {
     /// An empty group that will choose by `rules`; a [`Policy`](crate::Policy) alone will do.
     pub fn new(rules: impl Into<Rules>) -> Self {
+        let rules = rules.into();
+        let shadow = rules.shadow.map(|policy| Arc::new(ShadowRecord::new(policy, 0)));
         Self {
             writers: Mutex::new(()),
-            published: Published::new(Snapshot::new(rules.into(), Vec::new())),
+            published: Published::new(Snapshot::new(rules, Vec::new(), shadow)),
             sequence: OwnLine(AtomicU64::new(0)),
             view: OwnLine(GroupView::new()),
         }
@@ -50,31 +55,47 @@ impl<T> Group<T> {
     /// Chooses by `rules` from now on; picks under way may go by the old ones. Members, their loads and turns stay.
     pub fn set_rules(&self, rules: impl Into<Rules>) {
         let rules = rules.into();
-        self.update(|current, _| {
-            let is_changed = *current != rules;
+        self.update(|current, roster, shadow| {
+            if *current == rules {
+                return false;
+            }
             *current = rules;
-            is_changed
+            // It begins where the group is.
+            *shadow = rules.shadow.map(|policy| Arc::new(ShadowRecord::new(policy, self.sequence.0.load(Relaxed))));
+            roster.iter_mut().for_each(Seated::begin_shadow);
+            true
         });
     }
 
-    /// Adds a member, last in join order and in turn. `load` belongs to the client and is shared by all its
-    /// groups; joining does not change it. `weight` is its share by the policies that go by fixed weights; 0
-    /// counts as 1.
-    ///
-    /// If `id` is a member already, `load`, `weight` and `value` replace those it had, and it keeps its place, its
-    /// turn and the time of its joining.
+    /// Adds a member that is known by its id alone: [`join_with`](Self::join_with) where the id is the identity.
     pub fn join(&self, id: MemberId, load: Arc<MemberLoad>, weight: u32, value: T, now: Nanos) {
-        let weight = weight.max(1);
-        self.update(|_, roster| match roster.iter_mut().find(|seated| seated.member.id == id) {
+        self.join_with(id, Standing::of(id, weight), load, value, now);
+    }
+
+    /// Adds a member, last in join order and in turn. `load` belongs to the client and is shared by all its
+    /// groups; joining does not change it.
+    ///
+    /// If `id` is a member already, `standing`, `load` and `value` replace those it had, and it keeps its place,
+    /// its turn and the time of its joining.
+    pub fn join_with(&self, id: MemberId, standing: Standing, load: Arc<MemberLoad>, value: T, now: Nanos) {
+        let standing = Standing { weight: standing.weight.max(1), ..standing };
+        self.update(|_, roster, shadow| match roster.iter_mut().find(|seated| seated.member.id == id) {
             Some(seated) => {
                 let joined_at = seated.member.joined_at;
-                seated.member = Arc::new(Member { id, value, load, weight, joined_at });
+                seated.member = Arc::new(Member { id, value, load, standing, joined_at });
                 true
             }
             None => {
                 let turn = self.sequence.0.fetch_add(1, Relaxed);
-                let member = Arc::new(Member { id, value, load, weight, joined_at: now });
-                roster.push(Seated { member, turn });
+                let member = Arc::new(Member { id, value, load, standing, joined_at: now });
+                let shadow_turn = shadow.as_ref().map_or(turn, |record| record.sequence.0.fetch_add(1, Relaxed));
+                roster.push(Seated {
+                    member,
+                    turn,
+                    period_left: Strides::first_period(turn),
+                    shadow_turn,
+                    shadow_period_left: Strides::first_period(shadow_turn),
+                });
                 true
             }
         });
@@ -82,7 +103,7 @@ impl<T> Group<T> {
 
     /// Removes a member; `false` if there was none of that name. A pick under way may still return it.
     pub fn leave(&self, id: MemberId) -> bool {
-        self.update(|_, roster| {
+        self.update(|_, roster, _| {
             let before = roster.len();
             roster.retain(|seated| seated.member.id != id);
             roster.len() < before
@@ -104,14 +125,17 @@ impl<T> Group<T> {
         self.len() == 0
     }
 
-    /// Publishes what `change` makes of rules and members, if it says that it changed them.
-    fn update(&self, change: impl FnOnce(&mut Rules, &mut Vec<Seated<T>>) -> bool) -> bool {
+    /// Publishes what `change` makes of rules, members and what the shadow records, if it says that it changed them.
+    fn update(
+        &self,
+        change: impl FnOnce(&mut Rules, &mut Vec<Seated<T>>, &mut Option<Arc<ShadowRecord>>) -> bool,
+    ) -> bool {
         let writer = lock(&self.writers);
         let current = self.published.load();
-        let (mut rules, mut roster) = (current.rules(), current.roster());
-        let changed = change(&mut rules, &mut roster);
+        let (mut rules, mut roster, mut shadow) = (current.rules(), current.roster(), current.shadow().cloned());
+        let changed = change(&mut rules, &mut roster, &mut shadow);
         if changed {
-            self.published.store(Snapshot::new(rules, roster));
+            self.published.store(Snapshot::new(rules, roster, shadow));
         }
         // `current` outlives the lock: the destructor of a value that leaves with it may use the group.
         drop(writer);
@@ -229,8 +253,63 @@ mod tests {
     }
 
     #[test]
+    fn shares_stay_as_the_weights_have_them_while_members_come_and_go() {
+        let group = Group::new(Policy::WeightedRoundRobin);
+        for (id, weight, value) in [(0, 1, "a"), (1, 2, "b"), (2, 0, "c")] {
+            group.join(MemberId(id), load(), weight, value, Nanos(0));
+        }
+        let mut counts = std::collections::HashMap::new();
+        for round in 0..400 {
+            // A guest of great weight, which is never there when a message comes.
+            group.join(MemberId(9), load(), 500, "guest", Nanos(0));
+            assert!(group.leave(MemberId(9)));
+            if round % 2 == 0 {
+                picks(&group, 2).into_iter().for_each(|value| *counts.entry(value).or_insert(0_i32) += 1);
+            }
+        }
+        for (value, share) in [("a", 100), ("b", 200), ("c", 100)] {
+            assert!((counts[value] - share).abs() <= 4, "{counts:?}");
+        }
+        let weights: Vec<_> = group.members().iter().map(|member| member.standing().weight).collect();
+        assert_eq!(weights, [1, 2, 1]);
+        group.set_rules(Policy::RoundRobin);
+        assert_eq!(picks(&group, 6).iter().filter(|&&value| value == "b").count(), 2);
+    }
+
+    #[test]
+    fn hashed_keys_stay_with_the_client_whatever_its_id() {
+        for (policy, by_publisher) in [(Policy::HashClientId, true), (Policy::HashTopic, false)] {
+            let group = Group::new(policy);
+            let join = |session: u64, identity: u64, value: &'static str| {
+                let standing = Standing { weight: 1, identity };
+                group.join_with(MemberId(session), standing, load(), value, Nanos(0));
+            };
+            let chosen = || {
+                let mut keys = Rng::new(1);
+                let pick = |_| {
+                    let (key, other) = (keys.next_u64(), u64::MAX / 3);
+                    let (publisher, topic) = if by_publisher { (key, other) } else { (other, key) };
+                    let dispatch = Dispatch { publisher, topic, ..at(1) };
+                    group.members().pick(&dispatch, &mut Rng::new(9)).map(|member| *member.value())
+                };
+                (0..300).map(pick).collect::<Vec<_>>()
+            };
+            join(1, 0xA, "a");
+            join(2, 0xB, "b");
+            join(3, 0xC, "c");
+            let before = chosen();
+            assert!(["a", "b", "c"].iter().all(|value| before.contains(&Some(value))), "{policy}");
+            assert!(group.leave(MemberId(2)));
+            let without: Vec<_> = before.iter().zip(chosen()).filter(|(was, is)| *was != is).collect();
+            assert!(!without.is_empty() && without.iter().all(|(was, _)| **was == Some("b")), "{policy}");
+            join(77, 0xB, "b");
+            assert_eq!(chosen(), before, "{policy}");
+        }
+    }
+
+    #[test]
     fn a_preview_books_nothing() {
-        for policy in [Policy::RoundRobin, Policy::ThesisScore] {
+        for policy in [Policy::RoundRobin, Policy::WeightedRoundRobin, Policy::ThesisScore] {
             let group = group_of(Policy::Random, &["a", "b"]);
             let members = group.members();
             let mut rng = Rng::new(1);

@@ -268,6 +268,11 @@ impl Hot {
         u64::from(self.availability().max(self.flags() & flag::DRAINING))
     }
 
+    /// [`rank`](Self::rank) of what was read before.
+    pub(crate) fn rank_of(availability: Availability, is_draining: bool) -> u64 {
+        u64::from((availability as u8).max(if is_draining { flag::DRAINING } else { 0 }))
+    }
+
     fn transit(&self) -> Transit {
         Transit::from_word(self.transit.load(Relaxed))
     }

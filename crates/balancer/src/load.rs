@@ -6,6 +6,7 @@ use crate::{
     acknowledged::Acknowledged,
     estimate::{Estimate, flag},
     hot::Hot,
+    latency::PeakLatency,
     nanos::Nanos,
     outstanding::Outstanding,
     report::LoadReport,
@@ -35,7 +36,7 @@ pub struct MemberLoad {
     cold: Cold,
 }
 
-/// What policies by report read in addition. Written by `report` and `connected` alone, under the lock of `Cold`.
+/// What some policies read in addition. Written by evidence and `connected` alone, under the lock of `Cold`.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Reported {
@@ -47,6 +48,8 @@ struct Reported {
     t_r: AtomicU64,
     /// `sent` at the last report.
     sent_at_report: AtomicU64,
+    /// Of acknowledgements; written by `acknowledged` too.
+    latency: PeakLatency,
 }
 
 /// What only reports touch. The lock also keeps two reports, or a report and `connected`, from mixing their
@@ -84,6 +87,7 @@ impl MemberLoad {
                 t_p: AtomicU64::new(0),
                 t_r: AtomicU64::new(now.0),
                 sent_at_report: AtomicU64::new(0),
+                latency: PeakLatency::unknown(),
             },
             cold: Cold { evidence: Mutex::new(Evidence::new(now)) },
         }
@@ -98,6 +102,7 @@ impl MemberLoad {
         self.reported.t_p.store(0, Relaxed);
         self.reported.t_r.store(now.0, Relaxed);
         self.reported.sent_at_report.store(0, Relaxed);
+        self.reported.latency.forget();
         self.hot.reset(now.0);
     }
 
@@ -134,8 +139,11 @@ impl MemberLoad {
             return;
         }
         let mut evidence = lock(&self.cold.evidence);
+        let now = acknowledged.at;
         self.hot.no_longer_outstanding(acknowledged.messages, acknowledged.bytes);
-        self.hot.learn(acknowledged.at.0, |seen| evidence.estimate.acknowledged(seen, acknowledged));
+        // The longest: shorter ones of the same moment do not lower a peak.
+        self.reported.latency.observe(now.0.saturating_sub(acknowledged.first_sent_at.0), now);
+        self.hot.learn(now.0, |seen| evidence.estimate.acknowledged(seen, acknowledged));
     }
 
     /// Messages of this many bytes together, which the client was chosen for and will not acknowledge, left for
@@ -226,6 +234,11 @@ impl MemberLoad {
     /// What every booking writes.
     pub(crate) fn hot(&self) -> &Hot {
         &self.hot
+    }
+
+    /// How long it takes to acknowledge.
+    pub(crate) fn latency(&self) -> &PeakLatency {
+        &self.reported.latency
     }
 
     /// How eligible the client is; see [`Hot::rank`].

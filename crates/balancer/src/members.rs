@@ -4,15 +4,18 @@ use std::{fmt, iter::FusedIterator, slice, sync::Arc};
 
 use crate::{
     dispatch::Dispatch,
-    explain::Candidate,
+    explain::{Candidate, Explanation},
     group_view::GroupView,
     load::MemberLoad,
     nanos::Nanos,
     pick::{Table, book, pick, preview},
-    policy::Policy,
+    policy::{Policy, adaptive::SCAN_MAX, weighted_round_robin::Strides},
+    policy_state::PolicyState,
     rng::Rng,
     rules::Rules,
     seats::Seats,
+    shadow::{Shadow, ShadowFigures, ShadowRecord},
+    standing::Standing,
     sync::{AtomicU64, PublishedGuard, Relaxed},
 };
 
@@ -26,7 +29,7 @@ pub struct Member<T> {
     pub(crate) id: MemberId,
     pub(crate) value: T,
     pub(crate) load: Arc<MemberLoad>,
-    pub(crate) weight: u32,
+    pub(crate) standing: Standing,
     pub(crate) joined_at: Nanos,
 }
 
@@ -46,9 +49,9 @@ impl<T> Member<T> {
         &self.load
     }
 
-    /// The member's share by the policies that go by fixed weights; at least 1.
-    pub fn weight(&self) -> u32 {
-        self.weight
+    /// What it brought along beside its load; the weight is at least 1.
+    pub fn standing(&self) -> Standing {
+        self.standing
     }
 
     /// When the member joined; joining again under the same name does not change it.
@@ -75,8 +78,21 @@ impl<T> Members<'_, T> {
     /// `None` only if there is no member. Takes no lock and allocates nothing. `dispatch.at` may be the same for
     /// many picks; then members of equal merit take turns. `rng` is for the policies that choose at random.
     pub fn pick(&self, dispatch: &Dispatch, rng: &mut Rng) -> Option<&Member<T>> {
-        let index = pick(self.table(self.snapshot.rules.policy), dispatch, rng)?;
+        let table = self.table(self.snapshot.rules.policy);
+        let index = match &self.snapshot.shadow {
+            None => pick(table, dispatch, rng)?,
+            Some(shadow) => shadow.pick_beside(table, dispatch, rng)?,
+        };
         Some(&self.snapshot.members[index])
+    }
+
+    /// Chooses and books like [`pick`](Self::pick), and tells what the choice was made from. Allocates; made for a
+    /// choice now and then.
+    pub fn pick_explained(&self, dispatch: &Dispatch, rng: &mut Rng) -> Option<(&Member<T>, Explanation)> {
+        let candidates = if self.len() <= SCAN_MAX { self.explain(dispatch) } else { self.some(dispatch, rng.clone()) };
+        let member = self.pick(dispatch, rng)?;
+        let explanation = Explanation::new(&self.snapshot.rules, dispatch, candidates, self.len(), member.id);
+        Some((member, explanation))
     }
 
     /// Chooses and books among the members that `wanted` says, for a message that not every member can take. Not
@@ -88,6 +104,9 @@ impl<T> Members<'_, T> {
         let merit = |index: usize| (seats.loads()[index].rank(), seats.loads()[index].pending(), seats.turn(index));
         let (index, member) = members.min_by_key(|(index, _)| merit(*index))?;
         seats.take_turn(index, self.sequence.fetch_add(1, Relaxed));
+        if let Some(shadow) = &self.snapshot.shadow {
+            shadow.take_turn(index);
+        }
         book(seats, index, &self.view.at(dispatch.at, seats), dispatch);
         Some(member)
     }
@@ -102,12 +121,40 @@ impl<T> Members<'_, T> {
     /// `member` as a pick at `dispatch.at` would weigh it. Made for display and for rare questions, not for speed.
     pub fn weigh(&self, member: &Member<T>, dispatch: &Dispatch) -> Candidate {
         let view = self.view.at(dispatch.at, &self.snapshot.seats);
-        Candidate::of(member.id, &member.load, &view, dispatch.at)
+        let index = self.iter().position(|other| other.id == member.id);
+        let turn = index.map_or(0, |index| self.snapshot.seats.turn(index));
+        Candidate::of(member.id, &member.load, turn, &view, dispatch.at)
     }
 
     /// All members as a pick at `dispatch.at` would weigh them, in join order. Made for display, not for speed.
     pub fn explain(&self, dispatch: &Dispatch) -> Vec<Candidate> {
-        self.iter().map(|member| self.weigh(member, dispatch)).collect()
+        self.candidates(dispatch, 0..self.len())
+    }
+
+    /// Whom a pick with these numbers would choose, and others spread over the group.
+    fn some(&self, dispatch: &Dispatch, mut rng: Rng) -> Vec<Candidate> {
+        let (len, count) = (self.len(), Explanation::CANDIDATES_MAX);
+        let first = rng.clone().below(len);
+        let mut indices: Vec<_> = (0..count).map(|number| (first + number * len / count) % len).collect();
+        indices.extend(preview(self.table(self.snapshot.rules.policy), dispatch, &mut rng));
+        indices.sort_unstable();
+        indices.dedup();
+        self.candidates(dispatch, indices.into_iter())
+    }
+
+    fn candidates(&self, dispatch: &Dispatch, indices: impl Iterator<Item = usize>) -> Vec<Candidate> {
+        let seats = &self.snapshot.seats;
+        let view = self.view.at(dispatch.at, seats);
+        let candidate = |index: usize| {
+            let member = &self.snapshot.members[index];
+            Candidate::of(member.id, &member.load, seats.turn(index), &view, dispatch.at)
+        };
+        indices.map(candidate).collect()
+    }
+
+    /// How the shadow of these rules compares with the policy that acts; `None` if there is no shadow.
+    pub fn shadow(&self) -> Option<ShadowFigures> {
+        self.snapshot.shadow.as_ref().map(|shadow| shadow.record().figures())
     }
 
     /// What the group chooses by.
@@ -116,7 +163,13 @@ impl<T> Members<'_, T> {
     }
 
     fn table(&self, policy: Policy) -> Table<'_> {
-        Table { policy, seats: &self.snapshot.seats, view: self.view, sequence: self.sequence }
+        Table {
+            policy,
+            seats: &self.snapshot.seats,
+            state: &self.snapshot.state,
+            view: self.view,
+            sequence: self.sequence,
+        }
     }
 
     /// All members, in join order.
@@ -171,20 +224,29 @@ impl<T> FusedIterator for Iter<'_, T> {}
 
 /// What a group publishes: its rules, its members, and apart from them what a scan reads of them.
 ///
-/// INVARIANT: `members` and `seats` have the same length and order.
+/// INVARIANT: `members`, `seats` and those of `shadow` have the same length and order.
 #[derive(Debug)]
 pub(crate) struct Snapshot<T> {
     rules: Rules,
     members: Box<[Arc<Member<T>>]>,
     seats: Seats,
+    state: PolicyState,
+    /// If the rules have one.
+    shadow: Option<Shadow>,
 }
 
 impl<T> Snapshot<T> {
-    pub(crate) fn new(rules: Rules, roster: Vec<Seated<T>>) -> Self {
+    /// `shadow` is that of the rules.
+    pub(crate) fn new(rules: Rules, roster: Vec<Seated<T>>, shadow: Option<Arc<ShadowRecord>>) -> Self {
         let turns: Vec<u64> = roster.iter().map(|seated| seated.turn).collect();
+        let state = PolicyState::new(&rules, &roster);
+        let shadow = shadow.map(|record| {
+            let roster: Vec<_> = roster.iter().map(Seated::in_shadow).collect();
+            Shadow::new(&roster, record)
+        });
         let members: Box<[_]> = roster.into_iter().map(|seated| seated.member).collect();
         let loads = members.iter().map(|member| Arc::clone(&member.load)).collect();
-        Self { rules, seats: Seats::new(loads, &turns), members }
+        Self { rules, seats: Seats::new(loads, &turns), state, members, shadow }
     }
 
     /// The members with their turns as they are now, to make the next snapshot of.
@@ -192,7 +254,18 @@ impl<T> Snapshot<T> {
     /// A turn taken between this copy and the publication of the next snapshot is lost with the old one: that
     /// member may be chosen once more before its turn. Its load, which is shared by both, has the message.
     pub(crate) fn roster(&self) -> Vec<Seated<T>> {
-        let seated = |(index, member)| Seated { member: Arc::clone(member), turn: self.seats.turn(index) };
+        let seated = |(index, member)| {
+            let turn = self.seats.turn(index);
+            let period_left = period_left_of(&self.state, index, turn);
+            let (shadow_turn, shadow_period_left) = match &self.shadow {
+                Some(shadow) => {
+                    let turn = shadow.seats().turn(index);
+                    (turn, period_left_of(shadow.state(), index, turn))
+                }
+                None => (turn, period_left),
+            };
+            Seated { member: Arc::clone(member), turn, period_left, shadow_turn, shadow_period_left }
+        };
         self.members.iter().enumerate().map(seated).collect()
     }
 
@@ -200,13 +273,41 @@ impl<T> Snapshot<T> {
         self.rules
     }
 
+    /// What the shadow of these rules has recorded.
+    pub(crate) fn shadow(&self) -> Option<&Arc<ShadowRecord>> {
+        self.shadow.as_ref().map(Shadow::record)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.members.len()
     }
 }
 
-/// A member and its turn, while a writer makes a snapshot.
+/// A member and what is its own in the group, while a writer makes a snapshot.
 pub(crate) struct Seated<T> {
     pub(crate) member: Arc<Member<T>>,
     pub(crate) turn: u64,
+    /// See [`Strides::period_left`].
+    pub(crate) period_left: u64,
+    /// `turn` by the policy that does not act.
+    pub(crate) shadow_turn: u64,
+    /// `period_left` by it.
+    pub(crate) shadow_period_left: u64,
+}
+
+impl<T> Seated<T> {
+    /// The shadow begins where the group is.
+    pub(crate) fn begin_shadow(&mut self) {
+        (self.shadow_turn, self.shadow_period_left) = (self.turn, self.period_left);
+    }
+
+    /// The member as the shadow has it.
+    fn in_shadow(&self) -> Self {
+        let Self { ref member, shadow_turn: turn, shadow_period_left: period_left, .. } = *self;
+        Self { member: Arc::clone(member), turn, period_left, shadow_turn: turn, shadow_period_left: period_left }
+    }
+}
+
+fn period_left_of(state: &PolicyState, index: usize, turn: u64) -> u64 {
+    state.strides.as_ref().map_or(Strides::first_period(turn), |strides| strides.period_left(index))
 }

@@ -3,7 +3,11 @@
 use crate::{
     dispatch::Dispatch,
     group_view::{GroupView, View},
-    policy::{Policy, adaptive, random, round_robin, score},
+    policy::{
+        Policy, adaptive, capacity, least_bytes, least_inflight, least_response_time, power_of_two, random, rendezvous,
+        round_robin, score, weighted_round_robin,
+    },
+    policy_state::PolicyState,
     rng::Rng,
     seats::Seats,
     sync::{AtomicU64, Relaxed},
@@ -23,28 +27,53 @@ pub(crate) struct Choice {
 pub(crate) struct Table<'a> {
     pub(crate) policy: Policy,
     pub(crate) seats: &'a Seats,
+    pub(crate) state: &'a PolicyState,
     pub(crate) view: &'a GroupView,
     pub(crate) sequence: &'a AtomicU64,
 }
 
 /// Chooses a seat and books a message on it. `None` if there is no seat.
 pub(crate) fn pick(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
-    let Table { policy, seats, sequence, .. } = table;
+    let Table { policy, seats, .. } = table;
     let view = table.view.at(dispatch.at, seats);
-    let index = match policy {
-        Policy::Adaptive => return pick_adaptive(table, &view, dispatch, rng),
-        Policy::ThesisScore => choose_in_turn(seats, sequence, || score::choose(seats, dispatch.at))?,
-        Policy::RoundRobin => choose_in_turn(seats, sequence, || round_robin::choose(seats))?,
-        // Nobody compares turns in such a group: its pickers leave them, and the shared sequence, alone.
-        Policy::Random => random::choose(seats, rng)?,
-    };
+    if policy == Policy::Adaptive {
+        return pick_adaptive(table, &view, dispatch, rng);
+    }
+    let index = choose(table, &view, dispatch, rng)?;
     book(seats, index, &view, dispatch);
     Some(index)
 }
 
+/// Chooses a seat, whose turn is over then. Nothing is booked.
+#[inline(always)]
+pub(crate) fn choose(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
+    let Table { policy, seats, state, sequence, .. } = table;
+    match policy {
+        Policy::Adaptive => {
+            let index = adaptive::choose(seats, view, sequence, dispatch, rng)?.index;
+            seats.set_turn(index, sequence.fetch_add(1, Relaxed));
+            Some(index)
+        }
+        Policy::ThesisScore => choose_in_turn(seats, sequence, || score::choose(seats, dispatch.at)),
+        Policy::RoundRobin => choose_in_turn(seats, sequence, || round_robin::choose(seats)),
+        Policy::WeightedRoundRobin => weighted_round_robin::pick(seats, state.strides.as_ref()?),
+        Policy::LeastInflight => choose_in_turn(seats, sequence, || least_inflight::choose(seats)),
+        Policy::LeastResponseTime => {
+            choose_in_turn(seats, sequence, || least_response_time::choose(seats, dispatch.at))
+        }
+        Policy::LeastBytes => choose_in_turn(seats, sequence, || least_bytes::choose(seats)),
+        // Nobody compares turns in the groups that follow: their pickers leave them, and the shared sequence, alone.
+        Policy::Random => random::choose(seats, rng),
+        Policy::HashClientId => rendezvous::choose(seats, &state.identities, dispatch.publisher),
+        Policy::HashTopic => rendezvous::choose(seats, &state.identities, dispatch.topic),
+        Policy::PowerOfTwo => power_of_two::choose(seats, view, dispatch, rng),
+        Policy::Capacity => capacity::choose(seats, view, rng),
+    }
+}
+
 /// The seat that a pick by `policy` would choose, with nothing booked.
 pub(crate) fn preview(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
-    let Table { policy, seats, sequence, view } = table;
+    let Table { policy, seats, state, sequence, view } = table;
     match policy {
         Policy::Adaptive => {
             let view = view.at(dispatch.at, seats);
@@ -52,7 +81,19 @@ pub(crate) fn preview(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> O
         }
         Policy::ThesisScore => score::choose(seats, dispatch.at).map(|choice| choice.index),
         Policy::RoundRobin => round_robin::choose(seats).map(|choice| choice.index),
+        Policy::WeightedRoundRobin => match &state.strides {
+            Some(strides) => weighted_round_robin::choose(seats, strides).map(|seen| seen.index),
+            // The rules do not name it.
+            None => round_robin::choose(seats).map(|choice| choice.index),
+        },
         Policy::Random => random::choose(seats, rng),
+        Policy::HashClientId => rendezvous::choose(seats, &state.identities, dispatch.publisher),
+        Policy::HashTopic => rendezvous::choose(seats, &state.identities, dispatch.topic),
+        Policy::LeastInflight => least_inflight::choose(seats).map(|choice| choice.index),
+        Policy::LeastResponseTime => least_response_time::choose(seats, dispatch.at).map(|choice| choice.index),
+        Policy::LeastBytes => least_bytes::choose(seats).map(|choice| choice.index),
+        Policy::PowerOfTwo => power_of_two::choose(seats, &view.at(dispatch.at, seats), dispatch, rng),
+        Policy::Capacity => capacity::choose(seats, &view.at(dispatch.at, seats), rng),
     }
 }
 
@@ -100,7 +141,7 @@ fn choose_in_turn(seats: &Seats, sequence: &AtomicU64, choose: impl Fn() -> Opti
     Some(choice.index)
 }
 
-const RESCANS_MAX: usize = 2;
+pub(crate) const RESCANS_MAX: usize = 2;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -147,7 +188,8 @@ mod tests {
     fn an_empty_group_has_nobody_to_pick() {
         for policy in Policy::ALL {
             let (seats, view, sequence) = (seats(&[]), GroupView::new(), AtomicU64::new(0));
-            let table = Table { policy, seats: &seats, view: &view, sequence: &sequence };
+            let state = PolicyState::new::<()>(&policy.into(), &[]);
+            let table = Table { policy, seats: &seats, state: &state, view: &view, sequence: &sequence };
             assert_eq!(pick(table, &Dispatch::default(), &mut Rng::new(1)), None);
             assert_eq!(preview(table, &Dispatch::default(), &mut Rng::new(1)), None);
         }

@@ -18,10 +18,7 @@ impl Rng {
     /// The next number, uniform over all of `u64`.
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+        mix(self.state)
     }
 
     /// A number below `bound`, or 0 if `bound` is 0.
@@ -37,8 +34,16 @@ impl Rng {
     /// No value is favoured by more than `bound` in 2^32.
     pub(crate) fn two_below(&mut self, bound: usize) -> [usize; 2] {
         let drawn = self.next_u64();
-        [drawn >> 32, drawn & 0xFFFF_FFFF].map(|half| (half * bound as u64 >> 32) as usize)
+        [drawn >> 32, drawn & 0xFFFF_FFFF].map(|half| ((half * bound as u64) >> 32) as usize)
     }
+}
+
+/// Another number for each number, every bit of which depends on all bits of the given one.
+pub(crate) fn mix(number: u64) -> u64 {
+    let mut mixed = number;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ pub struct Rules {
     /// key are outstanding. Default: no.
     pub is_ordered: bool,
     /// A policy to evaluate beside the one that chooses, without acting on it
-    /// ([`Members::preview`](crate::Members::preview)). Default: none.
+    /// ([`Members::shadow`](crate::Members::shadow) tells how it compares). Default: none.
     pub shadow: Option<Policy>,
 }
 

@@ -25,7 +25,7 @@ enum Event {
     Written { client: usize, messages: u32, is_backlogged: bool },
     PlainPing { client: usize },
     SetAvailability { client: usize, availability: Availability },
-    Pick { group: usize },
+    Pick { group: usize, publisher: u64, bytes: u32 },
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -61,12 +61,12 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (0..CLIENTS, availability).prop_map(|(client, availability)| {
             Event::SetAvailability { client, availability }
         }),
-        12 => (0..GROUPS).prop_map(|group| Event::Pick { group }),
+        12 => (0..GROUPS, 0..3_u64, 0..200_u32).prop_map(|(group, publisher, bytes)| {
+            // As a caller's hash would be.
+            let publisher = Rng::new(publisher).next_u64();
+            Event::Pick { group, publisher, bytes }
+        }),
     ]
-}
-
-fn at(now: Nanos) -> Dispatch {
-    Dispatch { at: now, bytes: 100, is_acknowledged: now.0.is_multiple_of(2), ..Dispatch::default() }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -78,9 +78,16 @@ struct ModelClient {
     t_s: u64,
     draining: bool,
     availability: Availability,
+    /// Messages and bytes.
+    outstanding: (u64, u64),
 }
 
 impl ModelClient {
+    fn done(&mut self, messages: u64, bytes: u64) {
+        let left = self.outstanding.0.saturating_sub(messages);
+        self.outstanding = (left, if left == 0 { 0 } else { self.outstanding.1.saturating_sub(bytes) });
+    }
+
     /// The smaller the better.
     fn rank(&self) -> u32 {
         match (self.availability, self.draining) {
@@ -103,7 +110,7 @@ impl ModelClient {
         t1 - (i128::from(self.m_q + self.m_s) * t_p - t2).clamp(0, 1 << 60)
     }
 
-    /// The fields of Table 3, beside the others as they are.
+    /// The fields of Table 3 and what is outstanding, beside the others as they are.
     fn snapshot(&self, others: LoadSnapshot) -> LoadSnapshot {
         LoadSnapshot {
             messages_in_queue: self.m_q,
@@ -111,6 +118,8 @@ impl ModelClient {
             processing_time: Duration::from_nanos(self.t_p() as u64),
             reported_at: Nanos(self.t_r),
             sent_at: Nanos(self.t_s),
+            outstanding_messages: self.outstanding.0,
+            outstanding_bytes: self.outstanding.1,
             ..others
         }
     }
@@ -132,8 +141,29 @@ impl Model {
         let mut candidates = members.clone();
         candidates.retain(|&member| self.clients[member].rank() == best);
         match policy {
-            // What it knows of its members has a model of its own: `tests/virtual_time.rs`.
-            Policy::Random | Policy::Adaptive => candidates,
+            Policy::Random => candidates,
+            // What these know of their members they show in tests of their own.
+            Policy::Adaptive
+            | Policy::WeightedRoundRobin
+            | Policy::HashClientId
+            | Policy::HashTopic
+            | Policy::LeastResponseTime
+            | Policy::Capacity => candidates,
+            // Not the one that is worse than all others.
+            Policy::PowerOfTwo => {
+                let outstanding = |member: &usize| self.clients[*member].outstanding.0;
+                let most = candidates.iter().map(outstanding).max();
+                let (worst, others): (Vec<_>, Vec<_>) =
+                    candidates.iter().partition(|&member| Some(outstanding(member)) == most);
+                if worst.len() == 1 && !others.is_empty() { others } else { candidates }
+            }
+            // Of equal minima `min_by_key` keeps the first, which has the oldest turn.
+            Policy::LeastInflight => {
+                candidates.into_iter().min_by_key(|&member| self.clients[member].outstanding.0).into_iter().collect()
+            }
+            Policy::LeastBytes => {
+                candidates.into_iter().min_by_key(|&member| self.clients[member].outstanding.1).into_iter().collect()
+            }
             Policy::RoundRobin => vec![candidates[0]],
             Policy::ThesisScore => {
                 let known = members.iter().map(|&member| self.clients[member].t_p()).filter(|&t_p| t_p > 0);
@@ -145,11 +175,13 @@ impl Model {
         }
     }
 
-    fn book(&mut self, group: usize, member: usize) {
+    fn book(&mut self, group: usize, member: usize, bytes: u32) {
         self.groups[group].retain(|&other| other != member);
         self.groups[group].push(member);
         self.clients[member].m_s += 1;
         self.clients[member].t_s = self.now;
+        self.clients[member].outstanding.0 += 1;
+        self.clients[member].outstanding.1 += u64::from(bytes);
     }
 }
 
@@ -163,7 +195,7 @@ fn check(policy: Policy, events: &[Event]) -> Result<(), TestCaseError> {
         match *event {
             Event::Advance(by) => model.now += by,
             Event::Join { group, client } => {
-                groups[group].join(MemberId(client as u64), Arc::clone(&loads[client]), 1, client, now);
+                groups[group].join(MemberId(client as u64), Arc::clone(&loads[client]), client as u32, client, now);
                 if !model.groups[group].contains(&client) {
                     model.groups[group].push(client);
                 }
@@ -175,15 +207,18 @@ fn check(policy: Policy, events: &[Event]) -> Result<(), TestCaseError> {
             }
             Event::Connected { client } => {
                 loads[client].connected(now);
-                let availability = model.clients[client].availability;
-                model.clients[client] = ModelClient { t_r: now.0, t_s: now.0, availability, ..ModelClient::default() };
+                let ModelClient { availability, outstanding, .. } = model.clients[client];
+                let fresh = ModelClient { availability, outstanding, ..ModelClient::default() };
+                model.clients[client] = ModelClient { t_r: now.0, t_s: now.0, ..fresh };
             }
             Event::Acknowledged { client, after_ns } => {
                 let sent_at = Nanos(model.now.saturating_sub(after_ns));
                 loads[client].acknowledged(&Acknowledged::one(sent_at, 100, now));
+                model.clients[client].done(1, 100);
             }
             Event::Written { client, messages, is_backlogged } => {
                 loads[client].written(messages, 100 * u64::from(messages), is_backlogged, now);
+                model.clients[client].done(messages.into(), 100 * u64::from(messages));
             }
             Event::PlainPing { client } => loads[client].plain_ping(now),
             Event::Report { client, messages_in_queue, processing_ns, draining } => {
@@ -198,14 +233,17 @@ fn check(policy: Policy, events: &[Event]) -> Result<(), TestCaseError> {
                 loads[client].set_availability(availability);
                 model.clients[client].availability = availability;
             }
-            Event::Pick { group } => {
+            Event::Pick { group, publisher, bytes } => {
                 let members = groups[group].members();
-                let picked = members.pick(&at(now), &mut rng).map(Member::value).copied();
+                let is_acknowledged = now.0.is_multiple_of(2);
+                let dispatch =
+                    Dispatch { at: now, bytes, is_acknowledged, publisher, topic: publisher, ..Dispatch::default() };
+                let picked = members.pick(&dispatch, &mut rng).map(Member::value).copied();
                 let allowed = model.allowed(policy, group);
                 match picked {
                     Some(member) => {
                         prop_assert!(allowed.contains(&member), "{} picked, {:?} allowed", member, allowed);
-                        model.book(group, member);
+                        model.book(group, member, bytes);
                     }
                     None => prop_assert!(allowed.is_empty()),
                 }
@@ -233,12 +271,57 @@ proptest! {
     }
 
     #[test]
+    fn least_inflight_is_the_model(events in prop::collection::vec(event(), 0..200)) {
+        check(Policy::LeastInflight, &events)?;
+    }
+
+    #[test]
+    fn least_bytes_is_the_model(events in prop::collection::vec(event(), 0..200)) {
+        check(Policy::LeastBytes, &events)?;
+    }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 250, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
     fn adaptive_stays_within_the_model(events in prop::collection::vec(event(), 0..200)) {
         check(Policy::Adaptive, &events)?;
     }
 
     #[test]
+    fn weighted_round_robin_stays_within_the_model(events in prop::collection::vec(event(), 0..200)) {
+        check(Policy::WeightedRoundRobin, &events)?;
+    }
+
+    #[test]
     fn random_stays_within_the_model(events in prop::collection::vec(event(), 0..200)) {
         check(Policy::Random, &events)?;
+    }
+
+    #[test]
+    fn hash_client_id_stays_within_the_model(events in prop::collection::vec(event(), 0..200)) {
+        check(Policy::HashClientId, &events)?;
+    }
+
+    #[test]
+    fn hash_topic_stays_within_the_model(events in prop::collection::vec(event(), 0..200)) {
+        check(Policy::HashTopic, &events)?;
+    }
+
+    #[test]
+    fn least_response_time_stays_within_the_model(events in prop::collection::vec(event(), 0..200)) {
+        check(Policy::LeastResponseTime, &events)?;
+    }
+
+    #[test]
+    fn power_of_two_stays_within_the_model(events in prop::collection::vec(event(), 0..200)) {
+        check(Policy::PowerOfTwo, &events)?;
+    }
+
+    #[test]
+    fn capacity_stays_within_the_model(events in prop::collection::vec(event(), 0..200)) {
+        check(Policy::Capacity, &events)?;
     }
 }

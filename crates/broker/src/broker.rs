@@ -14,7 +14,7 @@ use crate::metrics::MetricsSnapshot;
 use crate::net;
 use crate::outbox::Control;
 use crate::shared::Shared;
-use crate::sys_topics;
+use crate::{sys_share, sys_topics};
 
 /// A running broker. Dropping it stops listening at once; [`Broker::shutdown`] also says goodbye to the clients.
 #[derive(Debug)]
@@ -84,6 +84,7 @@ impl BrokerBuilder {
         tasks.spawn(expiry::sweep_retained(Arc::clone(&shared)));
         if let Some(interval) = shared.config.sys_interval() {
             tasks.spawn(sys_topics::run(Arc::clone(&shared), interval));
+            tasks.spawn(sys_share::run(Arc::clone(&shared), interval));
         }
         for (listener, name) in listeners {
             tasks.spawn(net::run(Arc::clone(&shared), listener, name));

@@ -22,6 +22,7 @@ mod broker;
 mod clock;
 pub mod config;
 mod expiry;
+mod half_closed;
 mod lifecycle;
 mod metrics;
 mod net;
@@ -30,6 +31,7 @@ mod registry;
 mod report_carriers;
 mod router;
 mod shared;
+mod sys_share;
 mod sys_topics;
 mod token_bucket;
 

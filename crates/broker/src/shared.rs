@@ -14,6 +14,7 @@ use crate::admission::Admission;
 use crate::auth::{Access, Principal, Rights};
 use crate::clock::Clock;
 use crate::expiry::ExpiryQueue;
+use crate::half_closed::HalfClosed;
 use crate::metrics::Metrics;
 use crate::outbox::{Budget, Outbox, OutboxLimits};
 use crate::registry::{Client, ClientRegistry, RememberedSpeeds};
@@ -23,8 +24,8 @@ use crate::router::{GroupQueues, RetainedLimits, Router};
 /// What all tasks of one broker share.
 ///
 /// Lock order, outermost first: a session's lease · the index's writers · a group's writers · a registry shard ·
-/// the retained tree · a group's waiting messages · an outbox · the expiry queue · the remembered speeds. All but the first are held for short
-/// work in memory and never across a wait point.
+/// the retained tree · a group's waiting messages · an outbox · the expiry queue · the remembered speeds · a group's
+/// decisions. All but the first are held for short work in memory and never across a wait point.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
@@ -41,6 +42,7 @@ pub(crate) struct Shared {
     pub(crate) expiry: ExpiryQueue,
     pub(crate) budget: Arc<Budget>,
     pub(crate) admission: Admission,
+    pub(crate) half_closed: HalfClosed,
     /// Connections that are open now.
     pub(crate) connections: AtomicUsize,
     /// Becomes true once, before every connection is told.
@@ -61,6 +63,7 @@ impl Shared {
             limits: queue_limits(&config),
             budget: Arc::clone(&budget),
             metrics: Arc::clone(&metrics),
+            decisions: Arc::new(config.decisions()),
         };
         let retained =
             RetainedLimits { messages: config.retained.messages_maximum, bytes: config.retained.bytes_maximum };
@@ -73,6 +76,7 @@ impl Shared {
             clock,
             expiry: ExpiryQueue::default(),
             admission: Admission::new(config.admission(), Instant::now()),
+            half_closed: HalfClosed::default(),
             budget,
             connections: AtomicUsize::new(0),
             stopping: watch::Sender::new(false),

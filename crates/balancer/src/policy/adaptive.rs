@@ -159,7 +159,11 @@ impl Scan<'_> {
     fn best_of_some(&self, seats: &Seats, rng: &mut Rng) -> Option<Sighting> {
         let loads = seats.loads();
         let mut best = Best::NONE;
-        for index in [(); SAMPLE / 2].map(|()| rng.two_below(loads.len())).into_iter().flatten() {
+        let mut sample = [0; SAMPLE];
+        for pair in sample.chunks_exact_mut(2) {
+            pair.copy_from_slice(&rng.two_below(loads.len()));
+        }
+        for index in sample {
             let hot = loads[index].hot();
             best.compare(index, hot.finish(), self.key(hot), hot.sent_at());
         }
@@ -177,7 +181,7 @@ impl Scan<'_> {
     #[inline(always)]
     fn key(&self, hot: &Hot) -> u64 {
         let Weight { wait, penalty, .. } = weigh(hot, self.view, self.now);
-        let steps = wait.saturating_add(penalty) >> STEP_SHIFT;
+        let steps = in_steps(wait, penalty);
         let is_probed = self.is_probe && wait == 0 && self.is_long_unused(hot, penalty);
         hot.rank() << RANK_SHIFT | if is_probed { 0 } else { steps }
     }
@@ -214,6 +218,12 @@ impl Best {
     }
 }
 
+/// What is compared first of two ready members: equal ones wait equally long, as far as that can be told.
+#[inline(always)]
+pub(crate) fn in_steps(wait: u64, penalty: u64) -> u64 {
+    wait.saturating_add(penalty) >> STEP_SHIFT
+}
+
 /// The first ready seat from `start` on, or else the seat at `start`.
 fn in_turn(seats: &Seats, start: usize) -> Option<Sighting> {
     let len = seats.loads().len();
@@ -224,7 +234,7 @@ fn in_turn(seats: &Seats, start: usize) -> Option<Sighting> {
 
 const READY: u64 = 0;
 /// Groups up to this size are looked at as a whole.
-const SCAN_MAX: usize = 64;
+pub(crate) const SCAN_MAX: usize = 64;
 /// Candidates in larger groups. Fewer cost a multiple of the waiting time under load.
 const SAMPLE: usize = 16;
 const STEP_SHIFT: u32 = 16;

@@ -3,19 +3,28 @@
 use crate::{load::Availability, rng::Rng, seats::Seats};
 
 /// A seat drawn from those of the best availability. `None` if there is no seat.
-///
+pub(crate) fn choose(seats: &Seats, rng: &mut Rng) -> Option<usize> {
+    draw(seats, rng.below(seats.loads().len()), NOBODY, rng)
+}
+
+/// The same without one of them; `None` if there is no other.
+pub(crate) fn choose_another(seats: &Seats, one: usize, rng: &mut Rng) -> Option<usize> {
+    let others = seats.loads().len().checked_sub(1).filter(|&others| others > 0)?;
+    let drawn = rng.below(others);
+    draw(seats, drawn + usize::from(drawn >= one), one, rng)
+}
+
 /// The first draw is from all seats and counts if it hits a ready one, which leaves the chances of the ready ones
 /// equal. Otherwise one scan draws from the best rank it meets, keeping the k-th of a rank with chance 1/k.
-pub(crate) fn choose(seats: &Seats, rng: &mut Rng) -> Option<usize> {
+fn draw(seats: &Seats, drawn: usize, excluded: usize, rng: &mut Rng) -> Option<usize> {
     let loads = seats.loads();
-    let drawn = rng.below(loads.len());
     if loads.get(drawn)?.rank() == READY {
         return Some(drawn);
     }
     let (mut best_rank, mut met, mut chosen) = (u64::MAX, 0, drawn);
     for (index, load) in loads.iter().enumerate() {
         let rank = load.rank();
-        if rank > best_rank {
+        if rank > best_rank || index == excluded {
             continue;
         }
         if rank < best_rank {
@@ -29,6 +38,8 @@ pub(crate) fn choose(seats: &Seats, rng: &mut Rng) -> Option<usize> {
     Some(chosen)
 }
 
+/// No seat has this index.
+const NOBODY: usize = usize::MAX;
 const READY: u64 = Availability::Ready as u64;
 
 #[cfg(all(test, not(loom)))]
@@ -55,15 +66,29 @@ mod tests {
                 load
             });
             let seats = Seats::new(Box::new(loads), &[0; 5]);
-            let mut counts = [0_usize; 5];
+            let mut counts = [[0_usize; 5]; 2];
             for _ in 0..10_000 {
-                counts[choose(&seats, &mut rng).expect("there are seats")] += 1;
+                let one = choose(&seats, &mut rng).expect("there are seats");
+                let other = choose_another(&seats, one, &mut rng).expect("there are five seats");
+                assert_ne!(one, other);
+                counts[0][one] += 1;
+                counts[1][other] += 1;
             }
-            let fair = 10_000 / candidates.iter().filter(|&&is_candidate| is_candidate).count();
-            for (count, is_candidate) in counts.into_iter().zip(candidates) {
-                let expected = if is_candidate { fair * 9 / 10..fair * 11 / 10 } else { 0..1 };
-                assert!(expected.contains(&count), "{availabilities:?}: {counts:?}");
+            let number = candidates.iter().filter(|&&is_candidate| is_candidate).count();
+            let fair = 10_000 / number;
+            // Where there is but one candidate, another is none.
+            for counts in &counts[..number.min(2)] {
+                for (&count, is_candidate) in counts.iter().zip(candidates) {
+                    let expected = if is_candidate { fair * 9 / 10..fair * 11 / 10 } else { 0..1 };
+                    assert!(expected.contains(&count), "{availabilities:?}: {counts:?}");
+                }
             }
         }
+    }
+
+    #[test]
+    fn one_alone_has_no_other() {
+        let seats = Seats::new(Box::new([Arc::new(MemberLoad::new(Nanos(0)))]), &[0]);
+        assert_eq!(choose_another(&seats, 0, &mut Rng::new(1)), None);
     }
 }

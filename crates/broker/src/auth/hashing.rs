@@ -16,7 +16,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 ///
 /// Each queue lets as many on as checks may run at a time. So whoever connects with wrong passwords again and again
 /// has no more than these before those of another address, nor a listener before those of another one; and where
-/// nobody else waits, all threads are his. Whoever does not wait any more is in no queue.
+/// nobody else waits, all threads are his. Whoever does not wait any more is in no queue; of
+/// those that have closed their side, and may wait or not, few of an address are: see [`crate::half_closed`].
 #[derive(Debug)]
 pub(super) struct HashWorkers {
     workers: usize,

@@ -25,7 +25,7 @@ use crate::admission::AdmissionLimits;
 use crate::auth::AclRule;
 use crate::outbox::WhenFull;
 use crate::registry::SpeedLimits;
-use crate::router::ShareRules;
+use crate::router::{DecisionLimits, ShareRules};
 use crate::token_bucket::Rate;
 use range::Ranged;
 
@@ -64,6 +64,8 @@ pub struct Config {
     pub remembered_speeds: Speeds,
     /// What the broker tells of itself.
     pub sys: Sys,
+    /// What is kept of how share groups choose.
+    pub explain: Explain,
 }
 
 /// Limits of Network Connections.
@@ -158,6 +160,14 @@ pub struct Speeds {
 #[serde(default, deny_unknown_fields)]
 pub struct Sys {
     interval_seconds: Ranged<0, 86_400>,
+}
+
+/// The last decisions of share groups.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Explain {
+    decisions_maximum: Ranged<0, 4096>,
+    pause_ms: Ranged<0, 60_000>,
 }
 
 impl Config {
@@ -280,6 +290,11 @@ impl Config {
         SpeedLimits { time: Duration::from_secs(seconds.get()), maximum }
     }
 
+    pub(crate) fn decisions(&self) -> DecisionLimits {
+        let Explain { decisions_maximum, pause_ms } = &self.explain;
+        DecisionLimits::new(decisions_maximum.get() as usize, Duration::from_millis(pause_ms.get()))
+    }
+
     /// `None`: nothing is published below `$SYS/`.
     pub(crate) fn sys_interval(&self) -> Option<Duration> {
         let seconds = self.sys.interval_seconds.get();
@@ -324,6 +339,7 @@ impl Default for Config {
             retained: Retained::default(),
             remembered_speeds: Speeds::default(),
             sys: Sys::default(),
+            explain: Explain::default(),
         }
     }
 }
@@ -401,6 +417,12 @@ impl Default for Speeds {
     }
 }
 
+impl Default for Explain {
+    fn default() -> Self {
+        Self { decisions_maximum: Ranged(64), pause_ms: Ranged(1) }
+    }
+}
+
 impl Default for Sys {
     fn default() -> Self {
         Self { interval_seconds: Ranged(10) }
@@ -446,6 +468,14 @@ mod tests {
             let named =
                 Config::DEFAULT_TOML.lines().any(|line| line.starts_with(key) || tables.iter().any(|t| t == line));
             assert!(named, "{key} is missing in default.toml");
+        }
+    }
+
+    #[test]
+    fn the_shipped_file_names_every_policy() {
+        for policy in Policy::ALL {
+            let named = format!("#   {:24}", format!("\"{policy}\""));
+            assert!(Config::DEFAULT_TOML.lines().any(|line| line.starts_with(&named)), "{policy} is missing");
         }
     }
 

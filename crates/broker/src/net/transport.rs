@@ -123,15 +123,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         std::future::poll_fn(|context| self.poll_read(context)).await
     }
 
-    /// Ends when the connection is broken, or when the peer has closed and has sent nothing that is still to be dealt
-    /// with. What comes until then is kept, up to a bound beyond which nothing is read. Nothing is lost if it is
-    /// dropped.
-    pub(super) async fn closed_early(&mut self) {
+    /// Ends when the peer has closed its side, or the connection is broken. What comes until then is kept, up to a
+    /// bound beyond which nothing is read, so that a close does not show. Nothing is lost if it is dropped.
+    pub(super) async fn closed_early(&mut self) -> io::Result<()> {
         while self.input.len() < EARLY_BYTES {
-            match self.read().await {
-                Ok(0) if !self.input.is_empty() => break,
-                Ok(0) | Err(_) => return,
-                Ok(_) => {}
+            if self.read().await? == 0 {
+                return Ok(());
             }
         }
         std::future::pending().await

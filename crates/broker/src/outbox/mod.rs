@@ -5,6 +5,7 @@ mod booked;
 mod budget;
 mod kept_back;
 mod queue;
+mod tally;
 mod when_full;
 
 use std::num::NonZeroU64;
@@ -13,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 use tenbin_balancer::{Availability, MemberLoad};
 use tenbin_session::Delivery;
 
@@ -21,6 +22,7 @@ pub(crate) use booked::Booked;
 pub(crate) use budget::Budget;
 pub(crate) use kept_back::Line;
 pub(crate) use queue::{Queue, Reader};
+pub(crate) use tally::Tally;
 pub use when_full::WhenFull;
 
 use crate::clock::Clock;
@@ -93,8 +95,9 @@ struct State {
     attached: bool,
     /// The session is over: nobody will ever read.
     closed: bool,
-    /// Share groups that the client is a member of, by the number that [`Delivery::share`] names.
-    groups: FxHashSet<NonZeroU64>,
+    /// Share groups that the client is a member of, by the number that [`Delivery::share`] names, and what it has got
+    /// of them.
+    groups: FxHashMap<NonZeroU64, Arc<Tally>>,
     /// The receiver's socket takes no more; it is woken by the socket.
     socket_blocked: bool,
     /// The receiver has no send quota left; it is woken by an acknowledgement.
@@ -136,12 +139,17 @@ impl Outbox {
         let mut dropped_full = 0;
         let mut dropped_offline = 0;
         let mut taken_back = Booked::NOTHING;
-        // Looked up once for the messages of one group that follow each other.
+        // Looked up, and counted, once for the messages of one group that follow each other.
         let mut joined = None;
+        let mut tally: Option<&Tally> = None;
+        let mut given = 0;
         for delivery in deliveries.drain(..) {
             let acknowledged = delivery.qos.is_acknowledged();
             if joined != delivery.share {
-                joined = delivery.share.filter(|group| state.attached && state.groups.contains(group));
+                count(tally.take(), &mut given);
+                let group = delivery.share.filter(|_| state.attached);
+                tally = group.and_then(|group| state.groups.get(&group)).map(|tally| &**tally);
+                joined = group.filter(|_| tally.is_some());
             }
             if joined != delivery.share {
                 taken_back += Booked::of(&delivery);
@@ -155,11 +163,13 @@ impl Outbox {
                 taken_back += Booked::of(&delivery);
                 returned.push(delivery);
             } else {
+                given += 1;
                 let dropped = state.queue.push(delivery, reader, &self.limits, &self.budget, now);
                 dropped_full += dropped.messages;
                 taken_back += dropped.booked;
             }
         }
+        count(tally, &mut given);
         let expired = state.queue.take_expired();
         taken_back += expired.booked;
         state.queue.settle(&self.budget);
@@ -270,9 +280,10 @@ impl Outbox {
         maximum == u32::MAX || packet_bytes <= maximum as usize
     }
 
-    /// The client becomes a member of a share group. To be called before it can be chosen.
-    pub(crate) fn join_group(&self, group: NonZeroU64) {
-        self.state().groups.insert(group);
+    /// The client becomes a member of a share group, which counts what it gets with `tally`. To be called before it can
+    /// be chosen.
+    pub(crate) fn join_group(&self, group: NonZeroU64, tally: Arc<Tally>) {
+        self.state().groups.insert(group, tally);
     }
 
     /// The client has left a share group: whoever chose it before gets the message back. What waits already stays.
@@ -326,6 +337,14 @@ impl Outbox {
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic under this lock leaves at worst a message out; the queue itself stays sound.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Adds what was given, if to a member.
+fn count(tally: Option<&Tally>, given: &mut u64) {
+    let given = std::mem::take(given);
+    if let Some(tally) = tally {
+        tally.add(given);
     }
 }
 

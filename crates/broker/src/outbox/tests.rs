@@ -63,7 +63,7 @@ fn a_batch_wakes_a_waiting_receiver_once() {
 #[test]
 fn a_member_that_is_blocked_is_woken_once_to_look_after_its_messages() {
     let outbox = outbox(100, WhenFull::DropOldest);
-    outbox.join_group(GROUP);
+    outbox.join_group(GROUP, Arc::default());
     let wakes = Arc::new(Wakes::default());
     let waker = Arc::clone(&wakes).into();
     let mut context = Context::from_waker(&waker);
@@ -81,7 +81,7 @@ fn a_member_that_is_blocked_is_woken_once_to_look_after_its_messages() {
 #[test]
 fn what_goes_out_at_once_is_bounded_by_quota_and_socket() {
     let outbox = outbox(100, WhenFull::DropOldest);
-    outbox.join_group(GROUP);
+    outbox.join_group(GROUP, Arc::default());
     assert_eq!(outbox.takes_at_once(), 0, "nobody has looked");
     take(&outbox, 5);
     assert_eq!(outbox.takes_at_once(), 5);
@@ -102,7 +102,7 @@ fn what_goes_out_at_once_is_bounded_by_quota_and_socket() {
 #[test]
 fn the_newest_of_a_group_are_taken_back_in_their_order() {
     let outbox = outbox(100, WhenFull::DropOldest);
-    outbox.join_group(GROUP);
+    outbox.join_group(GROUP, Arc::default());
     let qos = |number| if number % 3 == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce };
     let is_shared = |number| number % 2 == 0;
     let one = |number| if is_shared(number) { shared(qos(number), number) } else { delivery(qos(number), number) };
@@ -182,7 +182,7 @@ fn shared(qos: QoS, mark: u32) -> Delivery {
 #[test]
 fn what_a_group_meant_for_a_member_comes_back_if_it_cannot_have_it() {
     let outbox = outbox(3, WhenFull::DropOldest);
-    outbox.join_group(GROUP);
+    outbox.join_group(GROUP, Arc::default());
     let mut returned = Vec::new();
     let mut batch = (0..5).map(|n| shared(QoS::AtLeastOnce, n)).collect();
     outbox.push(&mut batch, &mut returned, Instant::now());
@@ -200,7 +200,7 @@ fn what_a_group_meant_for_a_member_comes_back_if_it_cannot_have_it() {
 #[test]
 fn mqtt_3_10_4_2_what_a_group_meant_for_a_member_that_has_left_comes_back() {
     let outbox = outbox(9, WhenFull::DropOldest);
-    outbox.join_group(GROUP);
+    outbox.join_group(GROUP, Arc::default());
     let mut returned = Vec::new();
     outbox.push(&mut vec![shared(QoS::ExactlyOnce, 0)], &mut returned, Instant::now());
     outbox.leave_group(GROUP);
@@ -208,7 +208,7 @@ fn mqtt_3_10_4_2_what_a_group_meant_for_a_member_that_has_left_comes_back() {
     outbox.push(&mut batch.into(), &mut returned, Instant::now());
     assert_eq!(returned.iter().map(mark).collect::<Vec<_>>(), [1, 1, 1]);
     outbox.push(&mut vec![delivery(QoS::AtLeastOnce, 2)], &mut Vec::new(), Instant::now());
-    outbox.join_group(GROUP);
+    outbox.join_group(GROUP, Arc::default());
     outbox.push(&mut vec![shared(QoS::AtLeastOnce, 3)], &mut Vec::new(), Instant::now());
     assert_eq!(take(&outbox, 9), [0, 2, 3]);
 }

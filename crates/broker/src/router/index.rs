@@ -36,7 +36,7 @@ pub(super) struct FilterIndex {
     next_group: AtomicU64,
 }
 
-/// Filters without wildcards are found by their whole text; the others in a tree, level by level.
+/// Filters without wildcards are found by their whole text; the others, and a few more, in a tree, level by level.
 #[derive(Debug, Clone, Default)]
 struct Snapshot {
     exact: HashMap<Text, Arc<Entry>>,
@@ -98,6 +98,20 @@ impl FilterIndex {
     /// Of keys and names that groups choose by.
     pub(super) fn hasher(&self) -> &RandomState {
         &self.queues.hasher
+    }
+
+    /// Groups that a subscription to what the broker tells of them may be about; see [`Router::watched_groups`].
+    ///
+    /// [`Router::watched_groups`]: super::Router::watched_groups
+    pub(super) fn watched_groups(&self, after: u64, most: usize, far: bool) -> Vec<Arc<SharedGroup>> {
+        let snapshot = self.snapshot.load();
+        let Some(watch) = snapshot.watch(far) else { return Vec::new() };
+        let is_watched = |group: &SharedGroup| watch.is_about(group.name().share_name.text().as_bytes());
+        let watched = self.groups.iter().filter(|group| group.number().get() > after && is_watched(group));
+        let mut watched: Vec<_> = watched.map(|group| Arc::clone(&group)).collect();
+        watched.sort_unstable_by_key(|group| group.number());
+        watched.truncate(most);
+        watched
     }
 
     /// Messages whose group ended before anybody got them.
@@ -174,7 +188,7 @@ impl FilterIndex {
     fn change(&self, filter: &TopicFilter, change: impl FnOnce(&mut Entry)) {
         let _writer = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = Snapshot::clone(&self.snapshot.load());
-        if filter.has_wildcard() {
+        if is_in_tree(filter.as_bytes(), filter.has_wildcard()) {
             next.wildcards = next.wildcards.changed(Some(filter.as_bytes()), change);
         } else {
             let entry = changed(next.exact.get(filter.as_bytes()), change);
@@ -190,7 +204,7 @@ impl FilterIndex {
 
 impl Snapshot {
     fn entry(&self, filter: &TopicFilter) -> Option<&Arc<Entry>> {
-        if !filter.has_wildcard() {
+        if !is_in_tree(filter.as_bytes(), filter.has_wildcard()) {
             return self.exact.get(filter.as_bytes());
         }
         let mut node = &self.wildcards;
@@ -203,6 +217,38 @@ impl Snapshot {
         }
         node.here.as_ref()
     }
+
+    /// Who is subscribed to what the broker tells of share groups, if anybody is; with `far`, also by a filter that is
+    /// about all of `$SYS`.
+    fn watch(&self, far: bool) -> Option<Watch<'_>> {
+        let sys = self.wildcards.children.get(b"$SYS")?;
+        if far && (sys.hash.is_some() || sys.plus.is_some()) {
+            return Some(Watch::All);
+        }
+        let share = sys.children.get(b"share")?;
+        Some(if share.hash.is_some() || share.plus.is_some() { Watch::All } else { Watch::Some(&share.children) })
+    }
+}
+
+/// Of which share groups somebody may want to hear.
+enum Watch<'a> {
+    All,
+    /// Those whose names are here.
+    Some(&'a ByName<Node>),
+}
+
+impl Watch<'_> {
+    fn is_about(&self, share_name: &[u8]) -> bool {
+        match self {
+            Self::All => true,
+            Self::Some(names) => names.get(share_name).is_some(),
+        }
+    }
+}
+
+/// Whether a filter is found in the tree. So are those below `$SYS/share/`: whether there are any is asked there.
+fn is_in_tree(filter: &[u8], has_wildcard: bool) -> bool {
+    has_wildcard || filter.starts_with(b"$SYS/share/")
 }
 
 impl Entry {

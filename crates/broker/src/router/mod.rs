@@ -8,6 +8,7 @@
 //! ```
 
 mod by_name;
+mod decisions;
 mod fanout;
 mod index;
 mod matches;
@@ -16,6 +17,7 @@ mod publisher;
 mod relief;
 mod retained;
 mod retained_pages;
+mod share_report;
 mod share_rules;
 mod shared;
 mod subscribers;
@@ -28,14 +30,16 @@ use tenbin_balancer::{MemberLoad, Rng};
 use tenbin_codec::{ReasonCode, RetainHandling, SubscriptionOptions, TopicFilter, TopicName};
 use tenbin_session::Delivery;
 
+pub(crate) use decisions::DecisionLimits;
 pub(crate) use matches::MatchSet;
 pub use ordering_key::{OrderingKey, UnknownKey};
 pub(crate) use publisher::Publisher;
 pub(crate) use retained::RetainedLimits;
 pub(crate) use retained_pages::{Paged, RetainedPages};
+pub(crate) use share_report::ShareReport;
 pub(crate) use share_rules::ShareRules;
 pub use share_rules::{NamePattern, ShareRule};
-pub(crate) use shared::GroupQueues;
+pub(crate) use shared::{GroupQueues, SharedGroup};
 
 use crate::auth::Rights;
 use crate::clock::Clock;
@@ -105,7 +109,7 @@ impl Router {
     pub(crate) fn subscribe(&self, filter: &TopicFilter, receiver: &Receiver, grant: Grant, now: Instant) {
         match filter.shared() {
             Some(shared) => {
-                let member = GroupMember { outbox: Arc::clone(&receiver.outbox), terms: grant.terms() };
+                let member = GroupMember::new(receiver, grant.terms());
                 self.index.join(&shared, receiver, member, self.clock.nanos(now));
             }
             None => {
@@ -113,6 +117,12 @@ impl Router {
                 self.index.insert(filter, Subscriber { number: receiver.number, outbox, rights, grant });
             }
         }
+    }
+
+    /// Share groups that a subscription below `$SYS/share/` may be about, `most` from `after` in the order of their
+    /// numbers; with `far`, also if it is one of all of `$SYS`.
+    pub(crate) fn watched_groups(&self, after: u64, most: usize, far: bool) -> Vec<Arc<SharedGroup>> {
+        self.index.watched_groups(after, most, far)
     }
 
     /// A member of share groups is connected: what waits in those that `filters` name goes to it and others.

@@ -12,7 +12,7 @@ use tenbin_session::{Delivery, Publication};
 
 use super::fanout::Fanout;
 use super::matches::{MatchSet, Route, Terms};
-use super::shared::{Choice, GroupMember, SharedGroup, dispatch};
+use super::shared::{Choice, GroupMember, dispatch};
 use super::{Receiver, Router};
 use crate::clock::Moment;
 use crate::outbox::{Booked, Outbox};
@@ -98,6 +98,12 @@ impl Publisher {
         pressure
     }
 
+    /// Whether a subscription of a client matches the topic.
+    pub(crate) fn is_wanted(&mut self, router: &Router, topic: &TopicName) -> bool {
+        let matches = self.routes.find(router, topic);
+        !matches.targets.is_empty() || !matches.groups.is_empty()
+    }
+
     /// Whether what was published since the last call came back to the publisher itself.
     pub(crate) fn take_reached_itself(&mut self) -> bool {
         std::mem::take(&mut self.origin.reached_itself)
@@ -166,8 +172,8 @@ impl Origin {
             ..dispatch(message.packet_bytes, message.publication.qos, message.now.nanos)
         };
         let share = Share { group: Some(group.number()), key: NonZeroU64::new(key.unwrap_or(self.client)) };
-        match SharedGroup::choose(&members, &dispatch, &mut self.rng) {
-            Choice::Member(GroupMember { outbox, terms }) => {
+        match group.choose(&members, &dispatch, message.publication.topic.as_bytes(), &mut self.rng) {
+            Choice::Member(GroupMember { outbox, terms, .. }) => {
                 self.reached_itself |= self.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, outbox));
                 fanout.add(outbox, message.delivery(terms, share, is_last), message.now.at);
                 true

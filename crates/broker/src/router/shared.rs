@@ -1,19 +1,21 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use tenbin_balancer::{Availability, Dispatch, Group, Member, MemberId, Members, Nanos, Rng};
-use tenbin_codec::{QoS, SharedFilter, TopicName};
+use tenbin_codec::{QoS, SharedFilter, Text, TopicName};
 use tenbin_session::Delivery;
 
 use super::Receiver;
+use super::decisions::{Decision, DecisionLimits, Decisions};
 use super::matches::Terms;
 use super::ordering_key::{OrderingKey, TopicKey};
 use super::share_rules::GroupRules;
 use crate::clock::Moment;
 use crate::metrics::Metrics;
-use crate::outbox::{Booked, Budget, Outbox, OutboxLimits, Queue, Reader};
+use crate::outbox::{Booked, Budget, Outbox, OutboxLimits, Queue, Reader, Tally};
 
 /// The sessions that share one subscription, named by share name and filter (MQTT 5.0 §4.8.2).
 ///
@@ -30,6 +32,9 @@ pub(crate) struct SharedGroup {
     /// What [`Delivery::share`] says of this group's messages.
     number: NonZeroU64,
     waiting: Mutex<Queue>,
+    pub(super) decisions: Decisions,
+    /// Messages that went to members who have left. Added to by whoever takes one out; relaxed.
+    given_to_others: AtomicU64,
     queues: Arc<GroupQueues>,
 }
 
@@ -41,6 +46,7 @@ pub(crate) struct GroupQueues {
     pub(crate) limits: OutboxLimits,
     pub(crate) budget: Arc<Budget>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) decisions: Arc<DecisionLimits>,
 }
 
 /// What a delivery to a member needs.
@@ -49,6 +55,9 @@ pub(super) struct GroupMember {
     pub(super) outbox: Arc<Outbox>,
     /// Each member has its own QoS `[MQTT-4.8.2-3]`.
     pub(super) terms: Terms,
+    pub(super) client_id: Text,
+    /// What it has got of this group.
+    pub(super) tally: Arc<Tally>,
 }
 
 /// Who gets a message.
@@ -63,7 +72,16 @@ pub(super) enum Choice<'a> {
 impl SharedGroup {
     pub(super) fn new(name: SharedFilter, rules: GroupRules, number: NonZeroU64, queues: Arc<GroupQueues>) -> Self {
         let key = ArcSwapOption::from_pointee(rules.key);
-        Self { name, members: Group::new(rules.rules), key, number, waiting: Mutex::default(), queues }
+        Self {
+            name,
+            members: Group::new(rules.rules),
+            key,
+            number,
+            waiting: Mutex::default(),
+            decisions: Decisions::new(Arc::clone(&queues.decisions)),
+            given_to_others: AtomicU64::new(0),
+            queues,
+        }
     }
 
     /// What names it.
@@ -86,13 +104,17 @@ impl SharedGroup {
         self.key.load().as_ref().map_or(TopicKey::None, |key| key.of_topic(topic, &self.queues.hasher))
     }
 
-    pub(super) fn number(&self) -> NonZeroU64 {
+    pub(crate) fn number(&self) -> NonZeroU64 {
         self.number
     }
 
     /// Adds a member, or replaces what is known of it.
-    pub(super) fn join(&self, receiver: &Receiver, member: GroupMember, now: Nanos) {
-        member.outbox.join_group(self.number); // first: whom the members show may be chosen
+    pub(super) fn join(&self, receiver: &Receiver, mut member: GroupMember, now: Nanos) {
+        if let Some(known) = self.members.members().iter().find(|known| known.id() == MemberId(receiver.number)) {
+            member.tally = Arc::clone(&known.value().tally);
+        }
+        // First: whom the members show may be chosen.
+        member.outbox.join_group(self.number, Arc::clone(&member.tally));
         self.members.join(MemberId(receiver.number), Arc::clone(&receiver.load), WEIGHT, member, now);
     }
 
@@ -102,19 +124,91 @@ impl SharedGroup {
         if let Some(member) = members.iter().find(|member| member.id() == MemberId(number)) {
             self.members.leave(member.id());
             member.value().outbox.leave_group(self.number);
+            self.given_to_others.fetch_add(member.value().tally.get(), Ordering::Relaxed);
         }
     }
 
-    /// Chooses a member for a message.
+    /// Messages that members have got, those who have left included.
+    pub(super) fn given(&self, members: &Members<'_, GroupMember>) -> u64 {
+        let given: u64 = members.iter().map(|member| member.value().tally.get()).sum();
+        given + self.given_to_others.load(Ordering::Relaxed)
+    }
+
+    /// Messages that wait because no member takes anything new.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Chooses a member for a message to `topic`.
     #[inline]
-    pub(super) fn choose<'a>(members: &'a Members<'_, GroupMember>, dispatch: &Dispatch, rng: &mut Rng) -> Choice<'a> {
+    pub(super) fn choose<'a>(
+        &self,
+        members: &'a Members<'_, GroupMember>,
+        dispatch: &Dispatch,
+        topic: &[u8],
+        rng: &mut Rng,
+    ) -> Choice<'a> {
+        if self.decisions.is_due(dispatch.at) && self.decisions.claim(dispatch.at, members.len()) {
+            return self.choose_and_tell(members, dispatch, topic, rng);
+        }
+        match members.pick(dispatch, rng) {
+            Some(member) => Self::settle(members, member, dispatch),
+            None => Choice::NoMember,
+        }
+    }
+
+    /// As [`SharedGroup::choose`], and keeps how it came to that.
+    #[cold]
+    fn choose_and_tell<'a>(
+        &self,
+        members: &'a Members<'_, GroupMember>,
+        dispatch: &Dispatch,
+        topic: &[u8],
+        rng: &mut Rng,
+    ) -> Choice<'a> {
+        let Some((member, explanation)) = members.pick_explained(dispatch, rng) else { return Choice::NoMember };
+        let choice = Self::settle(members, member, dispatch);
+        let (chosen, reason) = match &choice {
+            Choice::Member(chosen) if std::ptr::eq(*chosen, member.value()) => {
+                (Some(&chosen.client_id), explanation.reason.name())
+            }
+            Choice::Member(chosen) => (Some(&chosen.client_id), "packet_size"),
+            Choice::Nobody | Choice::NoMember => (None, "nobody"),
+        };
+        // Both are in join order.
+        let mut known = members.iter();
+        let named = explanation.candidates.iter().filter_map(|candidate| {
+            let member = known.find(|member| member.id() == candidate.member)?;
+            Some((member.value().client_id.clone(), *candidate))
+        });
+        let decision = Decision {
+            number: 0,
+            at: dispatch.at,
+            topic: beginning(&String::from_utf8_lossy(topic)).into(),
+            bytes: dispatch.bytes,
+            policy: members.rules().policy,
+            chosen: chosen.cloned(),
+            reason,
+            members: explanation.members,
+            candidates: named.collect(),
+            unrecorded: 0,
+        };
+        self.decisions.keep(decision, self.given(members));
+        choice
+    }
+
+    /// Who gets a message that a pick has booked on `member`.
+    fn settle<'a>(
+        members: &'a Members<'_, GroupMember>,
+        member: &'a Member<GroupMember>,
+        dispatch: &Dispatch,
+    ) -> Choice<'a> {
         // Who drains wants nothing new; QoS 0, which does not wait for better times, is better off there than lost.
         let takes_new = |member: &Member<GroupMember>| {
             let load = member.load();
             load.availability() != Availability::Offline && !(dispatch.is_acknowledged && load.is_draining())
         };
         let packet_bytes = dispatch.bytes as usize;
-        let Some(member) = members.pick(dispatch, rng) else { return Choice::NoMember };
         if !takes_new(member) {
             member.load().taken_back(1, dispatch.bytes.into(), dispatch.at);
             return Choice::Nobody;
@@ -173,7 +267,7 @@ impl SharedGroup {
         for _ in 0..=self.members.len() {
             let members = self.members.members();
             let dispatch = self.dispatch_again(&delivery, now.nanos);
-            let member = match Self::choose(&members, &dispatch, rng) {
+            let member = match self.choose(&members, &dispatch, delivery.template.topic(), rng) {
                 Choice::Member(member) => member,
                 Choice::Nobody | Choice::NoMember => return Some(delivery),
             };
@@ -217,12 +311,25 @@ impl Drop for SharedGroup {
     }
 }
 
+impl GroupMember {
+    pub(super) fn new(receiver: &Receiver, terms: Terms) -> Self {
+        let client_id = receiver.rights.principal().client_id.clone();
+        Self { outbox: Arc::clone(&receiver.outbox), terms, client_id, tally: Arc::default() }
+    }
+}
+
+/// As much of a name as is told of it.
+pub(super) fn beginning(name: &str) -> &str {
+    &name[..name.floor_char_boundary(NAME_BYTES_MAX)]
+}
+
 /// What the balancer gets to know of a message of `bytes`, see [`Booked::packet_bytes`].
 pub(super) fn dispatch(bytes: u32, qos: QoS, at: Nanos) -> Dispatch {
     Dispatch { at, bytes, is_acknowledged: qos.is_acknowledged(), ..Dispatch::default() }
 }
 
-/// A delivery as another member gets it: by what was published, not by what the member before was granted.
+/// A delivery as another member gets it: by what was published, not by what the member before was granted, unless that
+/// one may have it.
 fn readdressed(delivery: Delivery, terms: &Terms) -> Delivery {
     Delivery {
         qos: QoS::min(delivery.published_qos, terms.qos), // [MQTT-3.8.4-8]
@@ -232,12 +339,14 @@ fn readdressed(delivery: Delivery, terms: &Terms) -> Delivery {
     }
 }
 
+/// Of topics and Client Identifiers in what is told of a group, which may be as long as 65,535 bytes.
+const NAME_BYTES_MAX: usize = 256;
 /// Every member's, as long as none is configured.
 const WEIGHT: u32 = 1;
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use bytes::{Bytes, BytesMut};
     use tenbin_balancer::{MemberLoad, Policy};
@@ -258,7 +367,13 @@ mod tests {
         fn new() -> Self {
             let limits = OutboxLimits { messages: 100, bytes: 1 << 20, when_full: WhenFull::DropOldest };
             let (budget, metrics) = (Arc::new(Budget::new(1 << 20)), Arc::<Metrics>::default());
-            let queues = Arc::new(GroupQueues { hasher: RandomState::new(), limits, budget, metrics });
+            let queues = Arc::new(GroupQueues {
+                hasher: RandomState::new(),
+                limits,
+                budget,
+                metrics,
+                decisions: Arc::new(DecisionLimits::new(8, Duration::ZERO)),
+            });
             let name = TopicFilter::try_from("$share/g/t").unwrap().shared().unwrap();
             let rules = GroupRules { rules: Policy::RoundRobin.into(), key: None };
             let group = SharedGroup::new(name, rules, NonZeroU64::MIN, queues);
@@ -273,7 +388,7 @@ mod tests {
             let rights = Arc::new(Rights::unlimited());
             let receiver = Receiver { number, outbox: Arc::clone(&outbox), load, rights };
             let terms = Terms { qos, retain_as_published, identifiers: Some([number as u32].into()) };
-            self.group.join(&receiver, GroupMember { outbox: Arc::clone(&outbox), terms }, Nanos(0));
+            self.group.join(&receiver, GroupMember::new(&receiver, terms), Nanos(0));
             outbox
         }
 

@@ -119,6 +119,22 @@ impl TopicFilter {
         other_levels.next().is_none()
     }
 
+    /// The filter as one level of a topic: every byte but ASCII letters, digits and `-._~` as `%` and two hexadecimal
+    /// digits (percent-encoding, RFC 3986 §2.1).
+    pub fn to_level(&self) -> String {
+        let mut level = String::with_capacity(self.as_bytes().len());
+        for &byte in self.as_bytes() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => level.push(char::from(byte)),
+                _ => {
+                    level.push('%');
+                    level.extend([byte >> 4, byte & 15].map(|digit| char::from(HEX[usize::from(digit)])));
+                }
+            }
+        }
+        level
+    }
+
     /// A copy that does not keep the buffer it was read from alive.
     #[must_use]
     pub fn detach(&self) -> Self {
@@ -173,6 +189,8 @@ fn check_wildcards(filter: &[u8]) -> Result<(), TopicError> {
     Ok(())
 }
 
+const HEX: &[u8; 16] = b"0123456789ABCDEF";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,6 +219,17 @@ mod tests {
         assert_eq!(shared.share_name.text(), &"group");
         assert_eq!(shared.filter.text(), &"a/+/#");
         assert_eq!(filter("a/b").unwrap().shared(), None);
+    }
+
+    #[test]
+    fn a_filter_is_one_level_when_it_is_encoded() {
+        for (text, level) in [
+            ("a", "a"),
+            ("a/+/b_c-d.e~f/#", "a%2F%2B%2Fb_c-d.e~f%2F%23"),
+            ("100 %/\u{e9}/$x", "100%20%25%2F%C3%A9%2F%24x"),
+        ] {
+            assert_eq!(filter(text).unwrap().to_level(), level);
+        }
     }
 
     #[test]

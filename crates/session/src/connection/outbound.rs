@@ -8,9 +8,14 @@ impl Connection {
     /// QoS 1 and 2 messages that [`Connection::send`] takes now: 0 as long as messages wait to be sent again,
     /// which take all that comes free. QoS 0 is always taken `[MQTT-4.9.0-3]`.
     pub fn send_quota(&self) -> u16 {
-        let open = u16::try_from(self.sent_open).unwrap_or(u16::MAX);
         // A peer that withholds an old acknowledgement uses up identifiers though its quota comes back.
-        self.limits.peer_receive_maximum.saturating_sub(open).min(self.session.outbound.free())
+        self.peer_quota().min(self.session.outbound.free())
+    }
+
+    /// What the peer takes now, whatever identifiers are left: 0 as long as messages wait to be sent again.
+    fn peer_quota(&self) -> u16 {
+        let open = u16::try_from(self.sent_open).unwrap_or(u16::MAX);
+        self.limits.peer_receive_maximum.saturating_sub(open)
     }
 
     /// Sends one message.
@@ -196,7 +201,8 @@ impl Connection {
                 self.resend = None;
                 return;
             }
-            if self.send_quota() == 0 {
+            // What is sent again has its identifier, though all others may be taken.
+            if self.peer_quota() == 0 {
                 return;
             }
             self.resend = Some((next + 1, end));

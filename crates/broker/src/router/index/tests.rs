@@ -8,8 +8,8 @@ use super::*;
 use crate::auth::Rights;
 use crate::metrics::Metrics;
 use crate::outbox::{Budget, Outbox, OutboxLimits, WhenFull};
-use crate::router::Grant;
 use crate::router::ordering_key::TopicKey;
+use crate::router::{DecisionLimits, Grant};
 
 fn outbox() -> (Arc<Outbox>, Arc<MemberLoad>) {
     let load = Arc::new(MemberLoad::new(Nanos(0)));
@@ -26,7 +26,13 @@ fn rights() -> Arc<Rights> {
 fn index() -> FilterIndex {
     let limits = OutboxLimits { messages: 10, bytes: 10_000, when_full: WhenFull::DropOldest };
     let (budget, metrics) = (Arc::new(Budget::new(10_000)), Arc::<Metrics>::default());
-    let queues = GroupQueues { hasher: RandomState::new(), limits, budget, metrics };
+    let queues = GroupQueues {
+        hasher: RandomState::new(),
+        limits,
+        budget,
+        metrics,
+        decisions: Arc::new(DecisionLimits::new(0, std::time::Duration::ZERO)),
+    };
     FilterIndex::new(ShareRules::new(Policy::RoundRobin, Vec::new()), Arc::new(queues))
 }
 
@@ -60,9 +66,9 @@ fn groups_choose_by_the_rules_of_their_names_and_by_new_ones_from_when_they_are_
     let index = index();
     let join = |name: &str| {
         let (outbox, load) = outbox();
-        let receiver = Receiver { number: 1, outbox: Arc::clone(&outbox), load, rights: rights() };
+        let receiver = Receiver { number: 1, outbox, load, rights: rights() };
         let terms = Grant { options: SubscriptionOptions::at(QoS::AtLeastOnce), identifier: None }.terms();
-        index.join(&filter(name).shared().unwrap(), &receiver, GroupMember { outbox, terms }, Nanos(0));
+        index.join(&filter(name).shared().unwrap(), &receiver, GroupMember::new(&receiver, terms), Nanos(0));
     };
     let group = |name: &str| index.group(&filter(name).shared().unwrap()).unwrap();
     join("$share/one/a/+");
@@ -117,8 +123,8 @@ fn every_change_raises_the_version_and_leaves_nothing_behind() {
 fn join(index: &FilterIndex, text: &str, number: u64) {
     let (outbox, load) = outbox();
     let grant = Grant { options: SubscriptionOptions::default(), identifier: None };
-    let receiver = Receiver { number, outbox: Arc::clone(&outbox), load, rights: rights() };
-    index.join(&filter(text).shared().unwrap(), &receiver, GroupMember { outbox, terms: grant.terms() }, Nanos(0));
+    let receiver = Receiver { number, outbox, load, rights: rights() };
+    index.join(&filter(text).shared().unwrap(), &receiver, GroupMember::new(&receiver, grant.terms()), Nanos(0));
 }
 
 #[test]
@@ -217,4 +223,39 @@ fn founding_a_group_copies_few_of_the_others_that_its_filter_has() {
         names.iter().for_each(|name| index.leave(&filter(name).shared().unwrap(), 1));
         assert_eq!(index.matches(&topic(&text.replace('+', "x"))).groups.len(), 1);
     }
+}
+
+#[test]
+fn a_group_is_watched_where_a_subscription_may_be_about_it() {
+    let index = index();
+    for name in ["a", "b", "c"] {
+        join(&index, &format!("$share/{name}/x/#"), 1);
+    }
+    let watched = |far| {
+        let groups = index.watched_groups(0, 10, far);
+        groups.iter().map(|group| group.name().share_name.to_string()).collect::<String>()
+    };
+    index.insert(&filter("#"), subscriber(1, None));
+    index.insert(&filter("$SYS/broker/#"), subscriber(1, None));
+    assert_eq!((&*watched(false), &*watched(true)), ("", ""));
+    for (text, near, far) in [
+        ("$SYS/share/b/x%2F%23/members", "b", "b"),
+        ("$SYS/share/c/#", "c", "c"),
+        ("$SYS/share/+/+/decisions", "abc", "abc"),
+        ("$SYS/share/#", "abc", "abc"),
+        ("$SYS/#", "", "abc"),
+        ("$SYS/+/a/+/shadow", "", "abc"),
+    ] {
+        index.insert(&filter(text), subscriber(2, None));
+        assert_eq!((&*watched(false), &*watched(true)), (near, far), "{text}");
+        assert_eq!(
+            numbers(&index, "$SYS/share/b/x%2F%23/members").contains(&2),
+            filter(text).matches(&topic("$SYS/share/b/x%2F%23/members"))
+        );
+        index.remove(&filter(text), 2);
+        assert_eq!(watched(true), "", "{text}");
+    }
+    index.insert(&filter("$SYS/share/#"), subscriber(2, None));
+    let number = index.watched_groups(0, 2, false)[1].number().get();
+    assert_eq!(index.watched_groups(number, 2, false).len(), 1, "the rest");
 }

@@ -1,0 +1,105 @@
+//! Capacity: any candidate, with chances in proportion to speed.
+
+use crate::{group_view::View, hot::Hot, rng::Rng, seats::Seats};
+
+/// A seat drawn from those of the best availability. `None` if there is no seat.
+///
+/// One scan: each candidate takes the place of the one kept so far with the chance that its speed has among all
+/// speeds up to its own.
+pub(crate) fn choose(seats: &Seats, view: &View, rng: &mut Rng) -> Option<usize> {
+    let (mut best_rank, mut sum, mut chosen) = (u64::MAX, 0.0, None);
+    for (index, load) in seats.loads().iter().enumerate() {
+        let (rank, speed) = (load.rank(), speed(load.hot(), view));
+        if rank > best_rank {
+            continue;
+        }
+        if rank < best_rank {
+            (best_rank, sum) = (rank, 0.0);
+        }
+        sum += speed;
+        if fraction(rng) * sum < speed {
+            chosen = Some(index);
+        }
+    }
+    chosen
+}
+
+/// Messages in a nanosecond. Unknown counts as the group's mean; nobody counts as more than sixteen times as fast
+/// as that, whatever it claims.
+fn speed(hot: &Hot, view: &View) -> f64 {
+    let processing_ns = match hot.speed().processing_ns() {
+        0 => view.mean_ns,
+        processing_ns => processing_ns.max(view.floor_ns()),
+    };
+    1.0 / processing_ns.max(1) as f64
+}
+
+/// From 0 to 1, without 1.
+fn fraction(rng: &mut Rng) -> f64 {
+    const BITS: u32 = 53;
+    (rng.next_u64() >> (u64::BITS - BITS)) as f64 / (1_u64 << BITS) as f64
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use super::*;
+    use crate::{
+        group_view::GroupView,
+        load::{Availability, MemberLoad},
+        nanos::Nanos,
+        report::LoadReport,
+    };
+
+    fn seats(processing_us: &[u64]) -> Seats {
+        let load = |&us: &u64| {
+            let load = MemberLoad::new(Nanos(0));
+            let processing_time = Duration::from_micros(us);
+            load.report(&LoadReport { messages_in_queue: 0, processing_time, draining: false }, Nanos(0));
+            Arc::new(load)
+        };
+        Seats::new(processing_us.iter().map(load).collect(), &vec![0; processing_us.len()])
+    }
+
+    fn assert_shares(seats: &Seats, expected: &[f64]) {
+        let (view, mut rng) = (GroupView::new().at(Nanos(0), seats), Rng::new(3));
+        let mut counts = vec![0_u32; expected.len()];
+        (0..20_000).for_each(|_| counts[choose(seats, &view, &mut rng).expect("there are seats")] += 1);
+        let sum: f64 = expected.iter().sum();
+        for (count, share) in counts.iter().zip(expected) {
+            let expected = share / sum * 20_000.0;
+            assert!((f64::from(*count) - expected).abs() <= expected * 0.08, "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn chances_are_those_of_the_speeds() {
+        assert_shares(&seats(&[1_000, 2_000, 4_000]), &[4.0, 2.0, 1.0]);
+    }
+
+    #[test]
+    fn unknown_speeds_count_as_the_mean_and_without_any_all_are_equal() {
+        // The geometric mean of 1 and 4 ms.
+        assert_shares(&seats(&[1_000, 0, 4_000]), &[4.0, 2.0, 1.0]);
+        assert_shares(&seats(&[0, 0, 0, 0]), &[1.0; 4]);
+    }
+
+    #[test]
+    fn the_best_availability_comes_first() {
+        let seats = seats(&[1_000, 1_000, 2_000, 500]);
+        seats.loads()[0].set_availability(Availability::Offline);
+        seats.loads()[3].set_availability(Availability::Full);
+        assert_shares(&seats, &[0.0, 2.0, 1.0, 0.0]);
+        [1, 2].iter().for_each(|&index| seats.loads()[index].set_availability(Availability::Offline));
+        assert_shares(&seats, &[0.0, 0.0, 0.0, 1.0]);
+    }
+
+    #[test]
+    fn a_claim_of_boundless_speed_is_bounded() {
+        let seats = seats(&[1_000, 1_000, 1_000, 1_000, 1]);
+        let (view, mut rng) = (GroupView::new().at(Nanos(0), &seats), Rng::new(3));
+        let liar = (0..10_000).filter(|_| choose(&seats, &view, &mut rng) == Some(4)).count();
+        assert!(liar < 9_500, "{liar} of 10,000");
+    }
+}

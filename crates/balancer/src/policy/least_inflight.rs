@@ -1,0 +1,34 @@
+//! Least in flight: the member with the fewest messages that it was given and has not finished.
+
+use crate::{load::MemberLoad, pick::Choice, policy::least, seats::Seats};
+
+/// The seat with the fewest outstanding messages among those of the best availability, the oldest turn of several.
+/// `None` if there is no seat.
+pub(crate) fn choose(seats: &Seats) -> Option<Choice> {
+    least::choose(seats, |load: &MemberLoad| load.hot().outstanding().messages)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{dispatch::Dispatch, nanos::Nanos};
+
+    #[test]
+    fn who_has_the_fewest_out_is_chosen_however_large_they_are() {
+        let loads: Box<[_]> = (0..3).map(|_| Arc::new(MemberLoad::new(Nanos(0)))).collect();
+        let seats = Seats::new(loads.clone(), &[0, 1, 2]);
+        let give = |index: usize, bytes| {
+            loads[index].hot().book(&Dispatch { bytes, is_acknowledged: true, ..Dispatch::default() }, 1, 0);
+        };
+        (0..2).for_each(|_| give(0, 10));
+        give(1, 1_000_000);
+        (0..3).for_each(|_| give(2, 0));
+        assert_eq!(choose(&seats), Some(Choice { index: 1, turn: 1 }));
+        give(1, 10);
+        assert_eq!(choose(&seats), Some(Choice { index: 0, turn: 0 }), "equal: by turn");
+        loads[2].written(3, 0, false, Nanos(5));
+        assert_eq!(choose(&seats), Some(Choice { index: 2, turn: 2 }));
+    }
+}

@@ -1,0 +1,89 @@
+//! Power of two choices: the better of two members drawn at random.
+
+use crate::{dispatch::Dispatch, group_view::View, policy::adaptive, policy::random, rng::Rng, seats::Seats};
+
+/// Of two seats drawn from those of the best availability, the one with fewer outstanding messages; of equal ones
+/// that with the shorter predicted wait, or else the first drawn. `None` if there is no seat.
+pub(crate) fn choose(seats: &Seats, view: &View, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
+    let first = random::choose(seats, rng)?;
+    let Some(second) = random::choose_another(seats, first, rng) else { return Some(first) };
+    let [one, other] = [first, second].map(|index| seats.loads()[index].hot());
+    // The second may be of a worse availability, if the first is alone in its.
+    let merits = [one, other].map(|hot| (hot.rank(), hot.outstanding().messages));
+    if merits[0] != merits[1] {
+        return Some(if merits[0] < merits[1] { first } else { second });
+    }
+    let waits = [one, other].map(|hot| adaptive::weigh(hot, view, dispatch.at.0).wait);
+    Some(if waits[0] <= waits[1] { first } else { second })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use super::*;
+    use crate::{
+        group_view::GroupView,
+        load::{Availability, MemberLoad},
+        nanos::Nanos,
+        report::LoadReport,
+    };
+
+    fn seats(len: usize) -> (Seats, Box<[Arc<MemberLoad>]>) {
+        let loads: Box<[_]> = (0..len).map(|_| Arc::new(MemberLoad::new(Nanos(0)))).collect();
+        (Seats::new(loads.clone(), &vec![0; len]), loads)
+    }
+
+    fn counts(seats: &Seats) -> Vec<usize> {
+        let (view, mut rng) = (GroupView::new().at(Nanos(0), seats), Rng::new(3));
+        let mut counts = vec![0; seats.loads().len()];
+        (0..10_000).for_each(|_| {
+            counts[choose(seats, &view, &Dispatch::default(), &mut rng).expect("there are seats")] += 1;
+        });
+        counts
+    }
+
+    fn give(load: &MemberLoad, messages: usize) {
+        (0..messages).for_each(|_| load.hot().book(&Dispatch::default(), 1, 0));
+    }
+
+    #[test]
+    fn who_has_the_most_out_is_never_the_better_of_two() {
+        let (seats, loads) = seats(3);
+        for (load, messages) in loads.iter().zip([5, 3, 4]) {
+            give(load, messages);
+        }
+        // Of the three pairs the second member is the better in two.
+        let counts = counts(&seats);
+        assert_eq!(counts[0], 0);
+        assert!((6_400..6_900).contains(&counts[1]), "{counts:?}");
+    }
+
+    #[test]
+    fn equal_ones_are_told_apart_by_their_wait() {
+        let (seats, loads) = seats(2);
+        for (load, messages_in_queue) in loads.iter().zip([9, 2]) {
+            let processing_time = Duration::from_millis(10);
+            load.report(&LoadReport { messages_in_queue, processing_time, draining: false }, Nanos(0));
+        }
+        assert_eq!(counts(&seats), [0, 10_000]);
+    }
+
+    #[test]
+    fn the_best_availability_comes_first() {
+        let (seats, loads) = seats(4);
+        give(&loads[2], 100);
+        loads[1].set_availability(Availability::Full);
+        for index in [0, 3] {
+            loads[index].set_availability(Availability::Offline);
+        }
+        assert_eq!(counts(&seats), [0, 0, 10_000, 0]);
+        loads[2].set_availability(Availability::Full);
+        assert_eq!(counts(&seats), [0, 10_000, 0, 0]);
+    }
+
+    #[test]
+    fn one_alone_is_chosen() {
+        assert_eq!(counts(&seats(1).0), [10_000]);
+    }
+}

@@ -1,0 +1,190 @@
+//! What the broker tells of one share group, as JSON: its members, its last decisions, its shadow.
+//!
+//! Names that clients chose stand in it, cut where they are long; who may read it is the ACL's to say.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::{Value, json};
+use tenbin_balancer::{Availability, Candidate, Dispatch, Member, Nanos};
+use tenbin_codec::{Text, TopicName};
+
+use super::decisions::Decision;
+use super::shared::{GroupMember, SharedGroup, beginning};
+use crate::clock::Clock;
+
+/// One of the things that are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ShareReport {
+    /// `members`
+    Members,
+    /// `shadow`; nothing where there is none.
+    Shadow,
+    /// `decisions`
+    Decisions,
+}
+
+impl ShareReport {
+    /// The last is told last: who has it has all.
+    pub(crate) const ALL: [Self; 3] = [Self::Members, Self::Shadow, Self::Decisions];
+
+    fn level(self) -> &'static str {
+        match self {
+            Self::Members => "members",
+            Self::Shadow => "shadow",
+            Self::Decisions => "decisions",
+        }
+    }
+}
+
+impl SharedGroup {
+    /// Where it is told: `$SYS/share/<ShareName>/<filter, encoded>/<report>`. `None` if that is too long.
+    pub(crate) fn report_topic(&self, report: ShareReport) -> Option<TopicName> {
+        let (name, filter) = (&self.name().share_name, self.name().filter.to_level());
+        TopicName::try_from(&format!("$SYS/share/{name}/{filter}/{}", report.level())[..]).ok()
+    }
+
+    /// What is told at `now`; `None` if there is nothing to tell.
+    pub(crate) fn report(&self, report: ShareReport, clock: Clock, now: Instant) -> Option<String> {
+        let value = match report {
+            ShareReport::Members => self.members_report(clock.nanos(now)),
+            ShareReport::Shadow => self.shadow_report()?,
+            ShareReport::Decisions => self.decisions_report(clock.nanos(now)),
+        };
+        Some(value.to_string())
+    }
+
+    fn members_report(&self, now: Nanos) -> Value {
+        let members = self.members.members();
+        let dispatch = Dispatch { at: now, is_acknowledged: true, ..Dispatch::default() };
+        let given: u64 = members.iter().map(|member| member.value().tally.get()).sum();
+        let mut told: Vec<_> = members.iter().zip(members.explain(&dispatch)).collect();
+        if told.len() > MEMBERS_MAX {
+            told.sort_by_key(|(member, _)| std::cmp::Reverse(member.value().tally.get()));
+            told.truncate(MEMBERS_MAX);
+        }
+        let member = |(member, candidate): &(&Member<GroupMember>, Candidate)| {
+            let load = member.load().snapshot();
+            let messages = member.value().tally.get();
+            json!({
+                "client": beginning(member.value().client_id.as_str()),
+                "state": state(candidate),
+                "weight": member.standing().weight,
+                "messages": messages,
+                "share": if given == 0 { 0.0 } else { rounded(messages as f64 / given as f64) },
+                "predicted_wait_ms": ms(candidate.predicted_wait),
+                "pending": candidate.pending,
+                "in_flight": candidate.in_flight,
+                "in_flight_bytes": load.outstanding_bytes,
+                "reported_processing_time_ms": ms(candidate.reported_processing_time),
+                "processing_time_ms": ms(candidate.processing_time),
+                "is_speed_known": candidate.is_speed_known,
+                "late_ms": ms(candidate.late),
+                "late_reports": load.late_reports,
+                "redispatches": load.taken_back,
+                "round_trip_ms": ms(load.round_trip),
+                "idle_ms": ms(since(candidate.sent_at, now)),
+            })
+        };
+        let rules = members.rules();
+        json!({
+            "group": self.name().share_name.text().as_str(),
+            "filter": beginning(self.name().filter.text().as_str()),
+            "policy": rules.policy.name(),
+            "is_ordered": rules.is_ordered,
+            "messages": self.given(&members),
+            "waiting": self.waiting(),
+            "members_total": members.len(),
+            "members": told.iter().map(member).collect::<Vec<_>>(),
+        })
+    }
+
+    fn shadow_report(&self) -> Option<Value> {
+        let members = self.members.members();
+        let figures = members.shadow()?;
+        let sum_ms = figures.wait_difference_ns as f64 / 1e6;
+        let part = |sum: f64| if figures.compared == 0 { 0.0 } else { rounded(sum / figures.compared as f64) };
+        Some(json!({
+            "policy": members.rules().policy.name(),
+            "shadow": figures.policy.name(),
+            "compared": figures.compared,
+            "agreed": figures.agreed,
+            "agreement": part(figures.agreed as f64),
+            "wait_difference_ms_sum": rounded(sum_ms),
+            "wait_difference_ms_mean": part(sum_ms),
+        }))
+    }
+
+    /// Newest last; of many large ones only so many of the newest as fit.
+    fn decisions_report(&self, now: Nanos) -> Value {
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let (mut decisions, mut bytes) = (Vec::new(), 0);
+        for decision in self.decisions.copy().iter().rev() {
+            let value = told(decision, wall.saturating_sub(since(decision.at, now)), now);
+            bytes += value.to_string().len();
+            if bytes > DECISIONS_BYTES_MAX {
+                break;
+            }
+            decisions.push(value);
+        }
+        decisions.reverse();
+        Value::Array(decisions)
+    }
+}
+
+fn told(decision: &Decision, wall: Duration, now: Nanos) -> Value {
+    let candidate = |(client_id, candidate): &(Text, Candidate)| {
+        json!({
+            "client": beginning(client_id.as_str()),
+            "state": state(candidate),
+            "predicted_wait_ms": ms(candidate.predicted_wait),
+            "penalty_ms": ms(candidate.penalty),
+            "processing_time_ms": ms(candidate.processing_time),
+            "is_speed_known": candidate.is_speed_known,
+            "late_ms": ms(candidate.late),
+            "pending": candidate.pending,
+            "in_flight": candidate.in_flight,
+            "reported_processing_time_ms": ms(candidate.reported_processing_time),
+            "idle_ms": ms(since(candidate.sent_at, decision.at)),
+        })
+    };
+    json!({
+        "number": decision.number,
+        "time_ms": u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
+        "age_ms": ms(since(decision.at, now)),
+        "topic": decision.topic,
+        "bytes": decision.bytes,
+        "policy": decision.policy.name(),
+        "chosen": decision.chosen.as_ref().map(|client_id| beginning(client_id.as_str())),
+        "reason": decision.reason,
+        "unrecorded": decision.unrecorded,
+        "members_total": decision.members,
+        "candidates": decision.candidates.iter().map(candidate).collect::<Vec<_>>(),
+    })
+}
+
+fn state(candidate: &Candidate) -> &'static str {
+    match candidate.availability {
+        Availability::Offline => "offline",
+        _ if candidate.is_draining => "draining",
+        Availability::Full => "full",
+        Availability::Ready => "ready",
+    }
+}
+
+fn since(then: Nanos, now: Nanos) -> Duration {
+    Duration::from_nanos(now.0.saturating_sub(then.0))
+}
+
+/// Milliseconds with three digits behind the point.
+fn ms(duration: Duration) -> f64 {
+    duration.as_micros() as f64 / 1e3
+}
+
+fn rounded(number: f64) -> f64 {
+    (number * 1e4).round() / 1e4
+}
+
+/// Members that are told of one by one; of more, those who got most messages.
+const MEMBERS_MAX: usize = 64;
+/// Of one report of decisions, about.
+const DECISIONS_BYTES_MAX: usize = 128 << 10;

@@ -1,0 +1,142 @@
+//! The conversation with the broker.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+use tenbin_client::{
+    Client, ClientEvent, ClientOptions, DisconnectReason, Events, Message, QoS, ReasonCode, Reconnect, Subscription,
+    SubscriptionOptions, TopicFilter,
+};
+use tokio::time::{Instant, timeout_at};
+
+use crate::args::ExplainArgs;
+use crate::error::ExplainError;
+use crate::told::Told;
+
+/// A subscription to what the broker tells of a group.
+pub(crate) struct Listener {
+    client: Client,
+    events: Events,
+    /// What is told of the group, or of all groups of its name, is below it.
+    prefix: String,
+    group: String,
+    has_filter: bool,
+    seconds: u32,
+    /// What has come, by the filter as it stands in the topic.
+    told: BTreeMap<String, Told>,
+    /// What the broker says it is.
+    version: Option<String>,
+}
+
+impl Listener {
+    pub(crate) async fn connect(args: &ExplainArgs) -> Result<Self, ExplainError> {
+        let mut options = ClientOptions::new(args.broker.as_str(), "").reconnect(Reconnect::Never);
+        if let (Some(user), Some(path)) = (&args.user, &args.password_file) {
+            let content = fs::read_to_string(path).map_err(|error| ExplainError::PasswordFile(path.clone(), error))?;
+            options = options.credentials(user.as_str(), content.lines().next().unwrap_or_default());
+        }
+        let (client, events) = Client::connect(options).await?;
+        let level = args.filter.as_ref().map_or_else(|| "+".to_owned(), TopicFilter::to_level);
+        let filter = format!("$SYS/share/{}/{level}/+", args.group);
+        let listener = Self {
+            client,
+            events,
+            prefix: format!("$SYS/share/{}/", args.group),
+            group: format!(
+                "$share/{}/{}",
+                args.group,
+                args.filter.as_ref().map_or("…", |filter| filter.text().as_str())
+            ),
+            has_filter: args.filter.is_some(),
+            seconds: args.wait.get(),
+            told: BTreeMap::new(),
+            version: None,
+        };
+        // To tell another broker from a group that is not there; it may be refused.
+        listener.subscribe(VERSION).await?;
+        match listener.subscribe(&filter).await? {
+            reason if !reason.is_error() => Ok(listener),
+            ReasonCode::NotAuthorized => Err(ExplainError::NotAuthorized { filter }),
+            reason => Err(ExplainError::Refused(reason)),
+        }
+    }
+
+    async fn subscribe(&self, filter: &str) -> Result<ReasonCode, ExplainError> {
+        let filter =
+            TopicFilter::try_from(filter).map_err(|_| ExplainError::Refused(ReasonCode::TopicFilterInvalid))?;
+        let options = SubscriptionOptions::at(QoS::AtMostOnce);
+        let reasons = self.client.subscribe(vec![Subscription { filter, options }]).await?;
+        Ok(reasons.first().copied().unwrap_or(ReasonCode::UnspecifiedError))
+    }
+
+    /// What is told first: of the filter that was asked for, or of all of the group's name.
+    pub(crate) async fn first(&mut self) -> Result<Vec<Told>, ExplainError> {
+        let mut until = Instant::now() + Duration::from_secs(self.seconds.into());
+        let mut all = BTreeMap::new();
+        while let Ok(event) = timeout_at(until, self.events.recv()).await {
+            if let Some((level, told)) = self.take(event)? {
+                if all.insert(level, told).is_none() && self.has_filter {
+                    break;
+                }
+                // The broker tells of them one after the other.
+                until = until.min(Instant::now() + OTHERS);
+            }
+        }
+        if !all.is_empty() {
+            return Ok(all.into_values().collect());
+        }
+        Err(match self.version.take() {
+            Some(version) if version.starts_with("tenbin") => ExplainError::NoSuchGroup { group: self.group.clone() },
+            Some(version) => ExplainError::NotTenbin { version },
+            None => ExplainError::Nothing { seconds: self.seconds },
+        })
+    }
+
+    /// What is told next.
+    pub(crate) async fn next(&mut self) -> Result<Told, ExplainError> {
+        loop {
+            let event = self.events.recv().await;
+            if let Some((_, told)) = self.take(event)? {
+                return Ok(told);
+            }
+        }
+    }
+
+    pub(crate) async fn disconnect(self) {
+        // Everything has been read.
+        let _ = self.client.disconnect().await;
+    }
+
+    /// Takes an event in; `Some` when it completes what is told of one filter.
+    fn take(&mut self, event: Option<ClientEvent>) -> Result<Option<(String, Told)>, ExplainError> {
+        match event {
+            Some(ClientEvent::Message(message)) => self.take_message(&message),
+            Some(ClientEvent::Disconnected { reason }) => Err(ended(Some(reason))),
+            None => Err(ended(None)),
+            Some(_) => Ok(None),
+        }
+    }
+
+    fn take_message(&mut self, message: &Message) -> Result<Option<(String, Told)>, ExplainError> {
+        let topic = String::from_utf8_lossy(message.topic.as_bytes());
+        if topic == VERSION {
+            self.version = Some(String::from_utf8_lossy(&message.payload).into_owned());
+            return Ok(None);
+        }
+        let Some((level, report)) = topic.strip_prefix(&self.prefix).and_then(|rest| rest.split_once('/')) else {
+            return Ok(None);
+        };
+        let told = self.told.entry(level.to_owned()).or_default();
+        let is_complete = told.take(report, &message.payload).map_err(ExplainError::NotUnderstood)?;
+        Ok(if is_complete { self.told.remove_entry(level) } else { None })
+    }
+}
+
+fn ended(reason: Option<DisconnectReason>) -> ExplainError {
+    ExplainError::Disconnected(reason)
+}
+
+const VERSION: &str = "$SYS/broker/version";
+/// How long others of the same name may take after the first.
+const OTHERS: Duration = Duration::from_millis(300);

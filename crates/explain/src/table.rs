@@ -1,0 +1,246 @@
+//! What was told, for people.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use crate::told::{Candidate, Decision, Member, Members, Shadow, Told};
+
+/// Prints, and knows what is printed already.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    /// Number of the last decision that is printed, by filter.
+    printed: HashMap<String, u64>,
+}
+
+impl Table {
+    /// All of one group.
+    pub(crate) fn write(&mut self, out: &mut dyn Write, told: &Told) -> io::Result<()> {
+        let Some(members) = &told.members else { return Ok(()) };
+        write_head(out, members)?;
+        if let Some(shadow) = &told.shadow {
+            write_shadow(out, shadow)?;
+        }
+        write_members(out, members)?;
+        match told.decisions.is_empty() {
+            true => writeln!(out, "\n  no decision is kept")?,
+            false => writeln!(
+                out,
+                "\n  {:<13}{:<24}  {:<18}{:<16}{:>9}   candidates: predicted wait + penalty, ms",
+                "time, UTC", "topic", "chosen", "reason", "between"
+            )?,
+        }
+        self.write_decisions(out, &members.filter, &told.decisions)
+    }
+
+    /// The decisions that are not printed yet.
+    pub(crate) fn write_news(&mut self, out: &mut dyn Write, told: &Told) -> io::Result<()> {
+        let Some(members) = &told.members else { return Ok(()) };
+        self.write_decisions(out, &members.filter, &told.decisions)
+    }
+
+    fn write_decisions(&mut self, out: &mut dyn Write, filter: &str, decisions: &[Decision]) -> io::Result<()> {
+        let printed = self.printed.entry(filter.to_owned()).or_default();
+        if decisions.last().is_some_and(|last| last.number < *printed) {
+            *printed = 0; // the group has ended and been founded anew
+        }
+        for decision in decisions.iter().filter(|decision| decision.number > *printed) {
+            write_decision(out, decision)?;
+        }
+        *printed = decisions.last().map_or(*printed, |last| last.number);
+        Ok(())
+    }
+}
+
+fn write_head(out: &mut dyn Write, members: &Members) -> io::Result<()> {
+    let Members { group, filter, policy, messages, waiting, members_total, .. } = members;
+    let ordered = if members.is_ordered { ", keys in order" } else { "" };
+    write!(
+        out,
+        "{}, filter {}: {policy}{ordered}; {members_total} members, {messages} messages",
+        plain(group),
+        plain(filter)
+    )?;
+    if *waiting > 0 {
+        write!(out, ", {waiting} wait for one who is connected")?;
+    }
+    writeln!(out)
+}
+
+fn write_shadow(out: &mut dyn Write, shadow: &Shadow) -> io::Result<()> {
+    let Shadow { shadow, compared, agreement, wait_difference_ms_mean } = shadow;
+    let percent = agreement * 100.0;
+    let (amount, direction) =
+        (wait_difference_ms_mean.abs(), if *wait_difference_ms_mean < 0.0 { "less" } else { "more" });
+    writeln!(
+        out,
+        "  shadow {shadow}: the same choice in {percent:.1} % of {compared}; by the predictions its messages would have \
+         waited {amount:.2} ms {direction} on average"
+    )
+}
+
+fn write_members(out: &mut dyn Write, members: &Members) -> io::Result<()> {
+    writeln!(
+        out,
+        "\n  {:<24}  {:<9}{:>6}{:>11}{:>8}{:>10}{:>9}{:>11}{:>10}{:>10}{:>10}{:>13}{:>14}",
+        "member",
+        "state",
+        "weight",
+        "messages",
+        "share %",
+        "wait, ms",
+        "pending",
+        "in flight",
+        "t_p, ms",
+        "cost, ms",
+        "late, ms",
+        "late reports",
+        "redispatched"
+    )?;
+    members.members.iter().try_for_each(|member| write_member(out, member))?;
+    let others = members.members_total.saturating_sub(members.members.len() as u64);
+    if others > 0 {
+        writeln!(out, "  and {others} to whom fewer messages went")?;
+    }
+    Ok(())
+}
+
+fn write_member(out: &mut dyn Write, member: &Member) -> io::Result<()> {
+    // What is guessed from the others is marked as such.
+    let cost = format!("{}{}", if member.is_speed_known { "" } else { "~" }, number(member.processing_time_ms));
+    writeln!(
+        out,
+        "  {:<24}  {:<9}{:>6}{:>11}{:>8.1}{:>10}{:>9}{:>11}{:>10}{:>10}{:>10}{:>13}{:>14}",
+        shortened(&member.client, 24),
+        member.state,
+        member.weight,
+        member.messages,
+        member.share * 100.0,
+        number(member.predicted_wait_ms),
+        member.pending,
+        member.in_flight,
+        number(member.reported_processing_time_ms),
+        cost,
+        number(member.late_ms),
+        member.late_reports,
+        member.redispatches
+    )
+}
+
+fn write_decision(out: &mut dyn Write, decision: &Decision) -> io::Result<()> {
+    let chosen = decision.chosen.as_deref().map_or_else(|| "nobody".to_owned(), |client| shortened(client, 16));
+    write!(
+        out,
+        "  {:<13}{:<24}  {:<18}{:<16}{:>9}  ",
+        time(decision.time_ms),
+        shortened(&decision.topic, 24),
+        chosen,
+        decision.reason.replace('_', " "),
+        format!("+{}", decision.unrecorded),
+    )?;
+    for Candidate { client, state, predicted_wait_ms, penalty_ms } in &decision.candidates {
+        let state = if state == "ready" { String::new() } else { format!(" ({state})") };
+        let (client, wait, penalty) = (shortened(client, 16), number(*predicted_wait_ms), number(*penalty_ms));
+        write!(out, " {client} {wait}+{penalty}{state}")?;
+    }
+    let others = decision.members_total.saturating_sub(decision.candidates.len() as u64);
+    if others > 0 {
+        write!(out, " and {others} others")?;
+    }
+    writeln!(out)
+}
+
+/// Time of day.
+fn time(ms: u64) -> String {
+    let (seconds, ms) = (ms / 1000 % 86_400, ms % 1000);
+    format!("{:02}:{:02}:{:02}.{ms:03}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+/// Three digits or so, as far as they are worth reading.
+fn number(ms: f64) -> String {
+    if ms < 9.995 {
+        format!("{ms:.2}")
+    } else if ms < 99.95 {
+        format!("{ms:.1}")
+    } else {
+        format!("{ms:.0}")
+    }
+}
+
+/// A name that clients chose, without what would move a terminal's cursor.
+fn plain(name: &str) -> String {
+    name.chars().map(|character| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character }).collect()
+}
+
+/// As [`plain`], and of at most so many characters.
+fn shortened(name: &str, most: usize) -> String {
+    if name.chars().count() <= most {
+        return plain(name);
+    }
+    plain(&name.chars().take(most - 1).collect::<String>()) + "…"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decision(number: u64) -> serde_json::Value {
+        serde_json::json!({
+            "number": number, "time_ms": 1_700_000_000_123_u64 + number, "topic": "a\u{1b}[31m/b", "chosen": "w1",
+            "reason": "least_wait", "unrecorded": 7, "members_total": 2,
+            "candidates": [
+                { "client": "w1", "state": "ready", "predicted_wait_ms": 0.0, "penalty_ms": 1.25 },
+                { "client": "w2", "state": "full", "predicted_wait_ms": 123.4, "penalty_ms": 20.0 },
+            ],
+        })
+    }
+
+    fn told(numbers: &[u64]) -> Told {
+        let members = serde_json::json!({
+            "group": "g", "filter": "a/#", "policy": "adaptive", "is_ordered": false, "messages": 10, "waiting": 0,
+            "members_total": 1,
+            "members": [{
+                "client": "a very long name of a client", "state": "ready", "weight": 1, "messages": 10, "share": 1.0,
+                "predicted_wait_ms": 0.5, "pending": 1, "in_flight": 2, "reported_processing_time_ms": 25.0,
+                "processing_time_ms": 24.0, "is_speed_known": false, "late_ms": 0.0, "late_reports": 3, "redispatches": 4,
+            }],
+        });
+        let decisions = numbers.iter().map(|number| decision(*number)).collect::<Vec<_>>();
+        let mut told = Told::default();
+        assert!(!told.take("members", members.to_string().as_bytes()).unwrap());
+        assert!(told.take("decisions", serde_json::Value::from(decisions).to_string().as_bytes()).unwrap());
+        told
+    }
+
+    fn written(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
+        let mut out = Vec::new();
+        write(&mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_table_says_who_was_chosen_from_whom() {
+        let text = written(|out| Table::default().write(out, &told(&[1])));
+        for words in [
+            "g, filter a/#: adaptive; 1 members, 10 messages",
+            "a very long name of a c…",
+            "~24.0",
+            "22:13:20.124",
+            "least wait",
+            "+7",
+            "w1 0.00+1.25 w2 123+20.0 (full)",
+        ] {
+            assert!(text.contains(words), "{words} in\n{text}");
+        }
+        assert!(!text.contains('\u{1b}'), "a terminal is not told what to do by a topic");
+    }
+
+    #[test]
+    fn what_follows_is_what_is_new() {
+        let mut table = Table::default();
+        let lines = |text: String| text.lines().filter(|line| line.contains("least wait")).count();
+        assert_eq!(lines(written(|out| table.write(out, &told(&[1, 2])))), 2);
+        assert_eq!(lines(written(|out| table.write_news(out, &told(&[2, 3, 4])))), 2);
+        assert_eq!(lines(written(|out| table.write_news(out, &told(&[3, 4])))), 0);
+        assert_eq!(lines(written(|out| table.write_news(out, &told(&[1])))), 1, "of a new group of that name");
+    }
+}

@@ -1,0 +1,103 @@
+//! What the broker tells of one group, as it comes over the wire.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// Of one group; times are in milliseconds.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Told {
+    pub(crate) members: Option<Members>,
+    pub(crate) shadow: Option<Shadow>,
+    pub(crate) decisions: Vec<Decision>,
+    /// As it came.
+    raw: [Value; 3],
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Members {
+    pub(crate) group: String,
+    pub(crate) filter: String,
+    pub(crate) policy: String,
+    pub(crate) is_ordered: bool,
+    pub(crate) messages: u64,
+    pub(crate) waiting: u64,
+    pub(crate) members_total: u64,
+    pub(crate) members: Vec<Member>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Member {
+    pub(crate) client: String,
+    pub(crate) state: String,
+    pub(crate) weight: u32,
+    pub(crate) messages: u64,
+    pub(crate) share: f64,
+    pub(crate) predicted_wait_ms: f64,
+    pub(crate) pending: u64,
+    pub(crate) in_flight: u64,
+    pub(crate) reported_processing_time_ms: f64,
+    pub(crate) processing_time_ms: f64,
+    pub(crate) is_speed_known: bool,
+    pub(crate) late_ms: f64,
+    pub(crate) late_reports: u64,
+    pub(crate) redispatches: u64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Shadow {
+    pub(crate) shadow: String,
+    pub(crate) compared: u64,
+    pub(crate) agreement: f64,
+    pub(crate) wait_difference_ms_mean: f64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Decision {
+    /// Rises with each that is kept.
+    pub(crate) number: u64,
+    /// Since 1970.
+    pub(crate) time_ms: u64,
+    pub(crate) topic: String,
+    pub(crate) chosen: Option<String>,
+    pub(crate) reason: String,
+    pub(crate) unrecorded: u64,
+    pub(crate) members_total: u64,
+    pub(crate) candidates: Vec<Candidate>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Candidate {
+    pub(crate) client: String,
+    pub(crate) state: String,
+    pub(crate) predicted_wait_ms: f64,
+    pub(crate) penalty_ms: f64,
+}
+
+impl Told {
+    /// Takes one report in; `true` if it is the one that comes last. Others than those that are known are left out.
+    pub(crate) fn take(&mut self, report: &str, payload: &[u8]) -> Result<bool, serde_json::Error> {
+        let place = match report {
+            "members" => {
+                self.members = Some(serde_json::from_slice(payload)?);
+                0
+            }
+            "shadow" => {
+                self.shadow = Some(serde_json::from_slice(payload)?);
+                1
+            }
+            "decisions" => {
+                self.decisions = serde_json::from_slice(payload)?;
+                2
+            }
+            _ => return Ok(false),
+        };
+        self.raw[place] = serde_json::from_slice(payload)?;
+        Ok(report == "decisions" && self.members.is_some())
+    }
+
+    /// All of it as the broker told it; `shadow` is null where there is none.
+    pub(crate) fn to_json(&self) -> Value {
+        let [members, shadow, decisions] = &self.raw;
+        json!({ "members": members, "shadow": shadow, "decisions": decisions })
+    }
+}
