@@ -41,6 +41,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acknowledged;
 mod dispatch;
 mod estimate;
 mod explain;
@@ -68,6 +69,7 @@ mod standing;
 mod sync;
 mod transit;
 
+pub use acknowledged::Acknowledged;
 pub use dispatch::Dispatch;
 pub use explain::{Candidate, Explanation};
 pub use group::Group;

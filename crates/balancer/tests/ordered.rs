@@ -7,7 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use proptest::prelude::*;
-use tenbin_balancer::{Availability, Dispatch, Group, MemberId, MemberLoad, Nanos, Policy, Rng, Rules};
+use tenbin_balancer::{Acknowledged, Availability, Dispatch, Group, MemberId, MemberLoad, Nanos, Policy, Rng, Rules};
 
 const CLIENTS: usize = 4;
 const KEYS: usize = 5;
@@ -101,7 +101,7 @@ fn check(policy: Policy, events: &[Event]) -> Result<(), TestCaseError> {
                 let message = model.outstanding.remove(message.index(model.outstanding.len()));
                 match is_taken_back {
                     true => loads[message.client].taken_back(1, BYTES.into(), now),
-                    false => loads[message.client].acknowledged(Nanos(message.sent_at), BYTES, now),
+                    false => loads[message.client].acknowledged(&Acknowledged::one(Nanos(message.sent_at), BYTES, now)),
                 }
                 group.members().key_done(hash(message.key), MemberId(message.client as u64));
             }
@@ -186,7 +186,7 @@ fn a_key_that_is_too_hot_for_one_member_moves() {
         let (sent_at, now) = (Nanos(0), Nanos(100_000_000));
         let dispatch = Dispatch { at: sent_at, is_acknowledged: true, ..Dispatch::default() };
         group.members().pick_where(&dispatch, |member| member.id() == MemberId(id));
-        load.acknowledged(sent_at, 0, now);
+        load.acknowledged(&Acknowledged::one(sent_at, 0, now));
         load
     });
     let dispatch = Dispatch { at: Nanos(200_000_000), is_acknowledged: true, key: Some(7), ..Dispatch::default() };

@@ -14,7 +14,7 @@ pub struct Delivery {
     /// RETAIN for this receiver.
     pub retain: bool,
     /// QoS at which it was published: what another member of the share group gets it by, see
-    /// [`Delivery::as_published`]. At most the QoS that it was sent with, once it was sent.
+    /// [`Delivery::as_published`].
     pub published_qos: QoS,
     /// RETAIN as it was published.
     pub published_retain: bool,

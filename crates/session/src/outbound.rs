@@ -107,15 +107,14 @@ impl Outbound {
         }
     }
 
-    /// Takes out the QoS 1 messages that wait for PUBACK and that `wanted` says, oldest first. Whoever gets them next gets
-    /// them at no higher QoS: the peer may have them, so that they come twice, which QoS 2 rules out.
+    /// Takes out the QoS 1 messages that wait for PUBACK and that `wanted` says, oldest first.
     pub(crate) fn withdraw(&mut self, wanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
         let mut withdrawn = Vec::new();
         for sequence in self.first..self.next_sequence() {
             let id = packet_id(sequence);
             let Some(Stage::Published(delivery, _)) = self.stage(id) else { continue };
             if delivery.qos == QoS::AtLeastOnce && wanted(delivery) {
-                withdrawn.push(Delivery { published_qos: delivery.qos, ..delivery.clone() });
+                withdrawn.push(delivery.clone());
                 self.close(id);
             }
         }

@@ -158,6 +158,7 @@ impl Outbox {
                 taken_back += Booked::of(&delivery);
                 dropped_offline += 1;
             } else if state.queue.fits(&delivery, reader, &self.limits, &self.budget, now) {
+                given += 1;
                 state.queue.append(delivery, reader);
             } else if acknowledged && delivery.share.is_some() {
                 taken_back += Booked::of(&delivery);

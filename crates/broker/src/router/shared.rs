@@ -328,8 +328,7 @@ pub(super) fn dispatch(bytes: u32, qos: QoS, at: Nanos) -> Dispatch {
     Dispatch { at, bytes, is_acknowledged: qos.is_acknowledged(), ..Dispatch::default() }
 }
 
-/// A delivery as another member gets it: by what was published, not by what the member before was granted, unless that
-/// one may have it.
+/// A delivery as another member gets it: by what was published, not by what the member before was granted.
 fn readdressed(delivery: Delivery, terms: &Terms) -> Delivery {
     Delivery {
         qos: QoS::min(delivery.published_qos, terms.qos), // [MQTT-3.8.4-8]
