@@ -60,7 +60,6 @@ mod rules;
 mod seats;
 mod speed;
 mod sync;
-mod transit;
 
 pub use dispatch::Dispatch;
 pub use explain::Candidate;
