@@ -21,7 +21,7 @@ pub(crate) struct BrokerArgs {
     /// Address to listen on instead of those in `listen`, for anybody; [[listeners]] are opened too. May be given several times. Port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
-    /// Policy of share groups instead of the configured one: thesis_score, round_robin or random.
+    /// Policy of share groups instead of the configured one: adaptive, thesis_score, round_robin or random.
     #[arg(long, value_name = "NAME")]
     policy: Option<Policy>,
     /// Least severe log lines to print: error, warn, info, debug or trace.

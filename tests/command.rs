@@ -13,7 +13,7 @@ use tenbin_codec::{Connect, Packet, ProtocolVersion, ReasonCode};
 fn start_line_names_version_address_and_policy() {
     let broker = BrokerProcess::start(&[]);
     let [line] = broker.start_lines() else { panic!("one line: {:?}", broker.start_lines()) };
-    for word in ["tenbin", env!("CARGO_PKG_VERSION"), &broker.address().to_string(), "thesis_score"] {
+    for word in ["tenbin", env!("CARGO_PKG_VERSION"), &broker.address().to_string(), "adaptive"] {
         assert!(line.contains(word), "{word} is missing in {line}");
     }
     assert_ne!(broker.address().port(), 0);
@@ -24,7 +24,8 @@ fn start_line_names_version_address_and_policy() {
 fn every_policy_can_be_chosen_by_argument_or_file_and_the_argument_wins() {
     let file = ConfigFile::new("policy = \"random\"");
     for (arguments, policy) in [
-        (&["--policy", "thesis_score"][..], "policy thesis_score"),
+        (&["--policy", "adaptive"][..], "policy adaptive"),
+        (&["--policy", "thesis_score"], "policy thesis_score"),
         (&["--policy", "round_robin"], "policy round_robin"),
         (&["--policy", "random"], "policy random"),
         (&["--config", file.path()], "policy random"),
@@ -126,7 +127,7 @@ fn an_unknown_policy_is_refused_with_the_known_ones() {
     let (status, said) = BrokerProcess::fail_to_start(&["--listen", "127.0.0.1:0", "--policy", "fastest"]);
     assert!(!status.success());
     let said = said.join("\n");
-    for word in ["fastest", "thesis_score", "round_robin", "random"] {
+    for word in ["fastest", "adaptive", "thesis_score", "round_robin", "random"] {
         assert!(said.contains(word), "{word} is missing in {said}");
     }
 }

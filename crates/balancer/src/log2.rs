@@ -18,7 +18,7 @@ pub(crate) fn exp2_q16(log2: u64) -> u64 {
 
 /// How far log2(1 + x) is above x, about: 0.343 · x · (1 − x).
 fn bulge(fraction: u64) -> u64 {
-    (fraction * (0x1_0000 - fraction) >> 16) * 22_479 >> 16
+    (((fraction * (0x1_0000 - fraction)) >> 16) * 22_479) >> 16
 }
 
 #[cfg(test)]
