@@ -14,7 +14,7 @@ use tenbin_codec::{Connect, Packet, ProtocolVersion, ReasonCode};
 fn start_line_names_version_address_and_policy() {
     let broker = BrokerProcess::start(&[]);
     let [line] = broker.start_lines() else { panic!("one line: {:?}", broker.start_lines()) };
-    for word in ["tenbin", env!("CARGO_PKG_VERSION"), &broker.address().to_string(), "thesis_score"] {
+    for word in ["tenbin", env!("CARGO_PKG_VERSION"), &broker.address().to_string(), "adaptive"] {
         assert!(line.contains(word), "{word} is missing in {line}");
     }
     assert_ne!(broker.address().port(), 0);

@@ -216,4 +216,4 @@ fn payloads(messages: &[Publish]) -> Vec<String> {
     messages.iter().map(|publish| String::from_utf8_lossy(&publish.payload).into_owned()).collect()
 }
 
-const POLICIES: [&str; 3] = ["thesis_score", "round_robin", "random"];
+const POLICIES: [&str; 4] = ["adaptive", "thesis_score", "round_robin", "random"];

@@ -55,11 +55,13 @@ fn round_robin_shares_evenly_and_in_turn() {
 }
 
 #[test]
-fn without_reports_thesis_score_is_round_robin() {
-    let broker = BrokerProcess::start(&["--policy", "thesis_score"]);
-    let mut group = members(&broker, "group", "topic", 3);
-    publish_numbers(&broker, "topic", 300);
-    assert_eq!(counts(&mut group), [100, 100, 100]);
+fn without_reports_the_policies_that_go_by_them_are_round_robin() {
+    for policy in ["adaptive", "thesis_score"] {
+        let broker = BrokerProcess::start(&["--policy", policy]);
+        let mut group = members(&broker, "group", "topic", 3);
+        publish_numbers(&broker, "topic", 300);
+        assert_eq!(counts(&mut group), [100, 100, 100], "{policy}");
+    }
 }
 
 #[test]
@@ -318,4 +320,4 @@ fn counts(group: &mut [RawClient]) -> Vec<usize> {
     group.iter_mut().map(|member| member.drain().len()).collect()
 }
 
-const POLICIES: [&str; 3] = ["thesis_score", "round_robin", "random"];
+const POLICIES: [&str; 4] = ["adaptive", "thesis_score", "round_robin", "random"];

@@ -4,7 +4,7 @@ use tenbin_codec::{Ack, Packet, PacketType, ProtocolVersion, Publish, QoS, Reaso
 
 use crate::support::{BrokerProcess, RawClient, lasting, share};
 
-const POLICIES: [&str; 3] = ["thesis_score", "round_robin", "random"];
+const POLICIES: [&str; 4] = ["adaptive", "thesis_score", "round_robin", "random"];
 
 #[test]
 fn mqtt_4_8_2_4_a_qos_2_delivery_is_finished_with_the_member_that_began_it() {

@@ -148,7 +148,7 @@ impl Estimate {
         self.sample_report(&report);
         self.keep_report(seen, &report);
         // Reports do not stand in for acknowledgements that never came.
-        let due = (!self.owes_acks(seen)).then(|| self.next_report_due(seen, &report));
+        let due = (!self.owes_acks(seen)).then(|| self.next_report_due(seen));
         Verdict { finish: self.clamp(seen, messages), due, ..self.verdict() }
     }
 
@@ -176,7 +176,7 @@ impl Estimate {
         self.acks.at = seen.now;
         self.choose_mode(seen);
         if !self.is_in_ack_mode() {
-            return self.verdict();
+            return Verdict { due: was_in_ack_mode.then_some(u64::MAX), ..self.verdict() };
         }
         if !was_in_ack_mode {
             self.mean.scale(std::mem::replace(&mut self.correction, 1.0));
@@ -260,7 +260,7 @@ impl Estimate {
         let written_at = seen.now.saturating_sub(seen.delay);
         let after = |messages: u64| written_at.saturating_add(messages.saturating_mul(processing_ns));
         // One may be in service beside those that wait.
-        Finish::Within { least: after(messages), most: after(messages + 1 + seen.in_transit) }
+        Finish::Within { least: after(messages), most: after(messages + 1) }
     }
 
     /// The clock exactly: what is out takes so long, and the last message cannot be done before its time.

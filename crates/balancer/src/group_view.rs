@@ -23,10 +23,6 @@ pub(crate) struct GroupView {
     /// Geometric, since one slow member among many would lift an arithmetic mean beyond what is normal. Without
     /// those below 1/16 of the median: such speeds are rare, and a pretext to attract everything.
     mean_ns: AtomicU64,
-    /// The longest of the known processing times.
-    max_ns: AtomicU64,
-    /// Since when a member reports, as far as scans saw; [`NEVER`] = none does.
-    reports_since: AtomicU64,
     /// [`HAS_EVIDENCE`] or nothing.
     facts: AtomicU8,
 }
@@ -38,12 +34,8 @@ pub(crate) struct View {
     pub(crate) mean_ns: u64,
     /// The class of `mean_ns`.
     pub(crate) class: u64,
-    /// The longest of the known processing times.
-    pub(crate) max_ns: u64,
     /// Whether any member reports or acknowledges.
     pub(crate) has_evidence: bool,
-    /// Whether members have been reporting for so long that those who do not will not.
-    pub(crate) is_reported: bool,
 }
 
 impl View {
@@ -56,17 +48,11 @@ impl View {
 
 impl GroupView {
     pub(crate) fn new() -> Self {
-        Self {
-            scanned_at: AtomicU64::new(NEVER),
-            mean_ns: AtomicU64::new(0),
-            max_ns: AtomicU64::new(0),
-            reports_since: AtomicU64::new(NEVER),
-            facts: AtomicU8::new(0),
-        }
+        Self { scanned_at: AtomicU64::new(NEVER), mean_ns: AtomicU64::new(0), facts: AtomicU8::new(0) }
     }
 
-    /// The figures at `now`, from a scan not older than a millisecond and one microsecond for each member. So a
-    /// scan costs a pick next to nothing on average, and all scans of a group at most a few percent of one
+    /// The figures at `now`, from a scan not older than a millisecond and four microseconds for each member. So a
+    /// scan costs a pick next to nothing on average, and all scans of a group at most a percent of one
     /// processor, whatever the rate of messages.
     #[inline]
     pub(crate) fn at(&self, now: Nanos, seats: &Seats) -> View {
@@ -74,27 +60,21 @@ impl GroupView {
         let pause_ns = SCAN_PAUSE_NS + SCAN_PAUSE_PER_MEMBER_NS * seats.loads().len() as u64;
         let is_due = scanned_at == NEVER || now.0.saturating_sub(scanned_at) >= pause_ns;
         if is_due && self.scanned_at.compare_exchange(scanned_at, now.0, Relaxed, Relaxed).is_ok() {
-            self.scan(now, seats);
+            self.scan(seats);
         }
-        self.latest(now)
+        self.latest()
     }
 
     /// The figures of the last scan.
     #[inline]
-    pub(crate) fn latest(&self, now: Nanos) -> View {
+    pub(crate) fn latest(&self) -> View {
         let mean_ns = self.mean_ns.load(Relaxed);
-        View {
-            mean_ns,
-            class: speed::class(mean_ns),
-            max_ns: self.max_ns.load(Relaxed),
-            has_evidence: self.facts.load(Relaxed) & HAS_EVIDENCE != 0,
-            is_reported: now.0.saturating_sub(self.reports_since.load(Relaxed)) > REPORTED_AFTER_NS,
-        }
+        View { mean_ns, class: speed::class(mean_ns), has_evidence: self.facts.load(Relaxed) & HAS_EVIDENCE != 0 }
     }
 
     #[cold]
-    fn scan(&self, now: Nanos, seats: &Seats) {
-        let (mut speeds, mut max_ns, mut flags) = (Speeds::default(), 0, 0);
+    fn scan(&self, seats: &Seats) {
+        let (mut speeds, mut flags) = (Speeds::default(), 0);
         for hot in seats.loads().iter().map(|load| load.hot()) {
             if hot.availability() == Availability::Offline as u8 {
                 continue;
@@ -103,18 +83,11 @@ impl GroupView {
             let processing_ns = hot.speed().processing_ns();
             if processing_ns > 0 {
                 speeds.add(processing_ns);
-                max_ns = max_ns.max(processing_ns);
             }
         }
         self.mean_ns.store(speeds.mean_ns(), Relaxed);
-        self.max_ns.store(max_ns, Relaxed);
         let has_evidence = flags & (flag::REPORTS | flag::ACKS) != 0;
         self.facts.store(if has_evidence { HAS_EVIDENCE } else { 0 }, Relaxed);
-        let reports_since = match flags & flag::REPORTS {
-            0 => NEVER,
-            _ => self.reports_since.load(Relaxed).min(now.0),
-        };
-        self.reports_since.store(reports_since, Relaxed);
         if flags & flag::EARLY != 0 {
             suspect_the_unverified(seats);
         }
@@ -173,9 +146,7 @@ const QUARTERS_OF_FOUR_OCTAVES: usize = 4 * 4;
 const NEVER: u64 = u64::MAX;
 const HAS_EVIDENCE: u8 = 1;
 const SCAN_PAUSE_NS: u64 = 1_000_000;
-const SCAN_PAUSE_PER_MEMBER_NS: u64 = 1_000;
-/// How long members must have been reporting until one that never did is taken for slow.
-const REPORTED_AFTER_NS: u64 = 3_000_000_000;
+const SCAN_PAUSE_PER_MEMBER_NS: u64 = 4_000;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -228,40 +199,35 @@ mod tests {
     fn who_is_offline_does_not_count() {
         let loads = members(&[10.0, 1000.0]);
         loads[1].set_availability(Availability::Offline);
-        let view = view_of(&loads, 1);
-        assert_eq!((view.mean_ns.div_ceil(MS), view.max_ns), (10, 10 * MS));
+        assert_eq!(view_of(&loads, 1).mean_ns.div_ceil(MS), 10);
     }
 
     #[test]
     fn a_scan_is_made_when_the_last_is_old() {
         let loads = members(&[10.0, 0.0]);
         let (group, seats) = (GroupView::new(), seats(&loads));
-        let max_ms = |now| group.at(Nanos(now), &seats).max_ns / MS;
-        assert_eq!(max_ms(5 * MS), 10);
-        loads[1].assume_speed(Duration::from_millis(30));
-        assert_eq!(max_ms(6 * MS + 1_999), 10);
-        assert_eq!(max_ms(4 * MS), 10, "an older clock reading");
-        assert_eq!(max_ms(6 * MS + 2_000), 30);
+        let mean_ms = |now| group.at(Nanos(now), &seats).mean_ns.div_ceil(MS);
+        assert_eq!(mean_ms(5 * MS), 10);
+        loads[1].assume_speed(Duration::from_millis(40));
+        assert_eq!(mean_ms(6 * MS + 7_999), 10);
+        assert_eq!(mean_ms(4 * MS), 10, "an older clock reading");
+        assert_eq!(mean_ms(6 * MS + 8_000), 20);
         loads[1].connected(Nanos(0));
-        assert_eq!(max_ms(8 * MS), 10);
+        assert_eq!(mean_ms(7 * MS), 20);
+        assert_eq!(mean_ms(8 * MS), 10);
     }
 
     #[test]
-    fn evidence_and_how_long_members_have_reported() {
+    fn evidence_is_there_while_anybody_gives_it() {
         let loads = members(&[0.0, 0.0]);
         let (group, seats) = (GroupView::new(), seats(&loads));
-        let facts = |at_ms| {
-            let view = group.at(Nanos(at_ms * MS), &seats);
-            (view.has_evidence, view.is_reported)
-        };
-        assert_eq!(facts(1), (false, false));
-        let report = LoadReport { processing_time: Duration::from_millis(20), ..LoadReport::default() };
-        loads[0].report(&report, Nanos(2 * MS));
-        assert_eq!(facts(10), (true, false));
-        assert_eq!(facts(3_011), (true, true));
-        (0..3).for_each(|_| loads[0].plain_ping(Nanos(3_012 * MS)));
-        assert_eq!(facts(3_020), (false, false));
-        loads[1].acknowledged(&Acknowledged::one(Nanos(0), 0, Nanos(3_021 * MS)));
-        assert_eq!(facts(3_030), (true, false));
+        let has_evidence = |at_ms| group.at(Nanos(at_ms * MS), &seats).has_evidence;
+        assert!(!has_evidence(1));
+        loads[0].report(&LoadReport::default(), Nanos(2 * MS));
+        assert!(has_evidence(10));
+        (0..3).for_each(|_| loads[0].plain_ping(Nanos(12 * MS)));
+        assert!(!has_evidence(20));
+        loads[1].acknowledged(&Acknowledged::one(Nanos(0), 0, Nanos(21 * MS)));
+        assert!(has_evidence(30));
     }
 }

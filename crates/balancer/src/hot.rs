@@ -7,7 +7,6 @@ use crate::{
     outstanding::Outstanding,
     speed::Speed,
     sync::{AtomicU8, AtomicU16, AtomicU64, Relaxed, change},
-    transit::Transit,
 };
 
 /// What `adaptive` reads of a member and what every booking writes, on one cache line.
@@ -35,8 +34,6 @@ pub(crate) struct Hot {
     sent: AtomicU64,
     /// An [`Outstanding`]. Added to by every pick, taken from by `written`, `acknowledged` and `taken_back`.
     outstanding: AtomicU64,
-    /// A [`Transit`]. Read and stored by every pick: of two at once, one may not be counted.
-    transit: AtomicU64,
     /// One-way delay in [`DELAY_UNIT_NS`]; 0 = unknown. Written by `set_round_trip` and `connected`.
     delay: AtomicU16,
     /// An [`Availability`] as its discriminant. Written by `set_availability` only.
@@ -66,7 +63,6 @@ impl Hot {
             speed: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             outstanding: AtomicU64::new(0),
-            transit: AtomicU64::new(0),
             delay: AtomicU16::new(0),
             availability: AtomicU8::new(Availability::Ready as u8),
             flags: AtomicU8::new(0),
@@ -83,7 +79,6 @@ impl Hot {
         self.finish.swap(now, Relaxed);
         self.due.store(u64::MAX, Relaxed);
         self.speed.store(0, Relaxed);
-        self.transit.store(0, Relaxed);
         self.delay.store(0, Relaxed);
         self.flags.store(0, Relaxed);
         self.marks.store(0, Relaxed);
@@ -118,7 +113,6 @@ impl Hot {
     fn count(&self, dispatch: &Dispatch, service_ns: u64, mean_ns: u64) {
         let (now, delay_ns) = (dispatch.at.0, self.delay_ns());
         self.t_s.store(now, Relaxed);
-        self.transit.store(self.transit().with_sent(now, delay_ns).to_word(), Relaxed);
         let is_first = self.sent.fetch_add(1, Relaxed) == 0;
         if is_first && mean_ns > 0 {
             self.marks.fetch_or(mark::NEWCOMER, Relaxed);
@@ -159,7 +153,6 @@ impl Hot {
             sent: self.sent.load(Relaxed),
             sent_at: self.t_s.load(Relaxed),
             outstanding: self.outstanding().messages,
-            in_transit: self.transit().messages(now, delay),
             is_suspect: self.marks() & mark::SUSPECT != 0,
             is_asked: self.marks() & mark::ASKED != 0,
         });
@@ -271,10 +264,6 @@ impl Hot {
     /// [`rank`](Self::rank) of what was read before.
     pub(crate) fn rank_of(availability: Availability, is_draining: bool) -> u64 {
         u64::from((availability as u8).max(if is_draining { flag::DRAINING } else { 0 }))
-    }
-
-    fn transit(&self) -> Transit {
-        Transit::from_word(self.transit.load(Relaxed))
     }
 }
 

@@ -6,11 +6,15 @@
 //! an allocation.
 //!
 //! ```text
-//!   LoadReport ──report()──► MemberLoad ◄──── Arc ──┬── Group "a": Member, turn
-//!   set_availability() ────►  (one per client)      └── Group "b": Member, turn
-//!                                 ▲
-//!                                 └── booked by Members::pick(dispatch, rng)
+//!   report(), plain_ping() ─────────────► MemberLoad ◄──── Arc ──┬── Group "a": Member, turn
+//!   written(), acknowledged(),            (one per client)       └── Group "b": Member, turn
+//!   taken_back() ───────────────────────►     ▲
+//!   set_availability(), set_round_trip() ►    └── booked by Members::pick(dispatch, rng)
 //! ```
+//!
+//! Whoever picks has to say what became of the message: every message picked ends with exactly one of
+//! [`written`](MemberLoad::written), [`acknowledged`](MemberLoad::acknowledged) and
+//! [`taken_back`](MemberLoad::taken_back). Until then it is outstanding, and counts against its member.
 //!
 //! The crate knows no MQTT and no runtime, reads no clock (`now` is an argument) and makes no randomness of its
 //! own (an [`Rng`] is an argument), so the same calls always give the same choices.
@@ -67,7 +71,6 @@ mod shadow;
 mod speed;
 mod standing;
 mod sync;
-mod transit;
 
 pub use acknowledged::Acknowledged;
 pub use dispatch::Dispatch;

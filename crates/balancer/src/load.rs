@@ -25,6 +25,9 @@ use crate::{
 /// | given to another | [`taken_back`](Self::taken_back) | m_s −= 1; one less outstanding |
 /// | disconnect | dropped, or kept with [`Availability::Offline`] | |
 ///
+/// Beside the fields of the table, which `thesis_score` goes by, it keeps for `adaptive` an estimate of the client's
+/// speed and a clock: when the client will have finished everything that it was sent.
+///
 /// Any thread may call anything. Readers see each field whole, but not all fields of one instant: a pick that
 /// runs into a report may combine the new m_q with the old m_s and misjudge this one message. No lock could
 /// prevent the larger error of the same kind, messages that are on the wire while the client writes its report.

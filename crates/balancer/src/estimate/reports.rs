@@ -30,17 +30,13 @@ pub(super) struct Reports {
     interval: f64,
     /// Pings without a report since.
     pub(super) plain_pings: u32,
-    /// When the client was last seen to have taken a message out of its queue.
-    progress_at: u64,
     /// Reports in a row that show the client to be faster than `mean · correction`, by what it got through.
     faster: u32,
-    /// Reports in a row whose queue was drained more slowly (positive) or faster (negative) than that.
-    off_pace: i32,
 }
 
 impl Reports {
     pub(super) fn new(now: u64) -> Self {
-        Self { at: now, progress_at: now, ..Self::default() }
+        Self { at: now, ..Self::default() }
     }
 }
 
@@ -69,9 +65,6 @@ impl Estimate {
             (false, interval) if gap > interval => (interval + gap.min(4.0 * interval)) / 2.0,
             (false, interval) => 0.95 * interval + 0.05 * gap,
         };
-        if report.dequeued > 0 {
-            last.progress_at = seen.now;
-        }
         last.count += 1;
         (last.at, last.messages, last.sent, last.plain_pings) = (seen.now, report.messages, seen.sent, 0);
     }
@@ -97,19 +90,6 @@ impl Estimate {
             self.correction = pace.max(1.0 / 64.0);
             self.reports.faster = 0;
         }
-        if !(report.is_busy && dequeued >= 4) {
-            return;
-        }
-        let pace = pace.clamp(1.0 / 32.0, 32.0);
-        self.reports.off_pace = match () {
-            () if pace > 1.5 * self.correction => self.reports.off_pace.max(0) + 1,
-            () if pace < 0.67 * self.correction => self.reports.off_pace.min(0) - 1,
-            () => 0,
-        };
-        if self.reports.off_pace.abs() >= 2 {
-            self.correction = pace;
-            self.reports.off_pace = 0;
-        }
     }
 
     /// Do the acknowledgements since the last report come after the work, or before it? They precede the report
@@ -124,7 +104,7 @@ impl Estimate {
         }
         let latency = sum.checked_div(count).unwrap_or(0).saturating_sub(2 * seen.delay) as f64;
         let longer_than = |times: f64| count >= 4 && report.processing_ns > times * latency + MILLISECOND;
-        let holds_acknowledged = report.messages > seen.outstanding + seen.in_transit + 1;
+        let holds_acknowledged = report.messages > seen.outstanding + 1;
         if holds_acknowledged || longer_than(4.0) {
             self.acks.earliness += 2;
         } else if longer_than(2.0) {
@@ -143,15 +123,9 @@ impl Estimate {
         }
     }
 
-    /// When the client has something to answer for. A worker that hangs may go on pinging: it then should have
-    /// taken a message long ago.
-    pub(super) fn next_report_due(&self, seen: &Observed, report: &Report) -> u64 {
+    /// When the next report should have come.
+    pub(super) fn next_report_due(&self, seen: &Observed) -> u64 {
         let last = &self.reports;
-        let is_stuck = report.processing_ns == 0.0 && report.is_busy && report.dequeued == 0;
-        let progress_due = last.progress_at.saturating_add((3.0 * self.mean.value()) as u64);
-        if is_stuck && self.mean.value() > 0.0 && progress_due < seen.now {
-            return progress_due;
-        }
         if last.count < REPORTS_UNTIL_DUE {
             return u64::MAX;
         }

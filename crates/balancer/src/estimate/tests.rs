@@ -58,9 +58,8 @@ fn a_report_gives_speed_and_bounds_the_clock() {
     assert_eq!(verdict.processing_ns, 25 * MS);
     assert_eq!(verdict.flags, flag::REPORTS);
     assert_eq!(verdict.finish, within(1_075, 1_100), "three wait, and one may be in service");
-    client.seen.in_transit = 2;
     client.seen.delay = 10 * MS;
-    assert_eq!(client.report(2_000, 0, 25).finish, within(1_990, 2_065), "two may have been on the wire");
+    assert_eq!(client.report(2_000, 0, 25).finish, within(1_990, 2_015), "as it was when the report was written");
 }
 
 #[test]
@@ -104,16 +103,6 @@ fn more_than_one_thread_can_do_shows_parallel_work() {
 }
 
 #[test]
-fn a_queue_that_drains_slower_than_told_corrects_the_speed() {
-    let mut client = Client::new();
-    client.sent(900, 100);
-    client.report(1_000, 90, 25);
-    // Ten a second, of what takes 25 ms each: it has other things to do.
-    assert_eq!(client.report(2_000, 80, 25).processing_ns, 25 * MS);
-    assert_eq!(client.report(3_000, 70, 25).processing_ns, 100 * MS);
-}
-
-#[test]
 fn reports_are_due_when_their_interval_is_known() {
     let mut client = Client::new();
     assert_eq!(client.report(1_000, 0, 0).due, Some(u64::MAX));
@@ -130,18 +119,6 @@ fn early_pings_are_no_promise_of_more() {
     }
     let due = client.report(3_400, 0, 0).due.expect("the fourth and later");
     assert!(due >= (3_400 + 1_550) * MS, "{due}");
-}
-
-#[test]
-fn a_worker_that_hangs_is_due_though_it_pings() {
-    let mut client = Client::new();
-    client.sent(900, 40);
-    client.report(1_000, 5, 25);
-    let mut due = None;
-    for second in 2..5 {
-        due = client.report(second * 1_000, 5, 0).due;
-    }
-    assert_eq!(due, Some(1_075 * MS), "three messages' time after the last was taken");
 }
 
 #[test]
@@ -302,7 +279,7 @@ fn in_bad_company_acknowledgements_count_once_they_are_verified() {
     let mut client = acknowledging(26);
     client.seen.is_suspect = true;
     let verdict = client.acknowledge(900, 926, 0);
-    assert_eq!((verdict.flags & flag::ACK_MODE, verdict.processing_ns), (0, 0));
+    assert_eq!((verdict.flags & flag::ACK_MODE, verdict.processing_ns, verdict.due), (0, 0, Some(u64::MAX)));
     let verdict = client.report(1_000, 0, 25);
     assert_eq!(verdict.flags & (flag::VERIFIED | flag::ACK_MODE), flag::VERIFIED | flag::ACK_MODE);
     assert!(matches!(client.acknowledge(1_000, 1_026, 0).finish, Finish::Exactly(_)));
@@ -359,7 +336,6 @@ fn extremes_do_not_overflow() {
         sent: u64::MAX,
         sent_at: u64::MAX,
         outstanding: u64::MAX >> 40,
-        in_transit: 131_070,
         is_suspect: false,
         is_asked: true,
     };

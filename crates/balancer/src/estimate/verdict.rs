@@ -13,8 +13,6 @@ pub(crate) struct Observed {
     pub(crate) sent_at: u64,
     /// Messages that are neither written nor acknowledged, after this evidence.
     pub(crate) outstanding: u64,
-    /// Messages that may not have been at the client when it wrote what arrived now.
-    pub(crate) in_transit: u64,
     /// Whether the client shares a group with one whose acknowledgements come early.
     pub(crate) is_suspect: bool,
     /// Whether the client was sent something that it has to acknowledge.

@@ -55,7 +55,7 @@ pub(crate) fn choose(
     rng: &mut Rng,
 ) -> Option<Sighting> {
     let len = seats.loads().len();
-    let scan = Scan { view, now: dispatch.at.0, is_probe: rng.next_u64().is_multiple_of(PROBE_EVERY) };
+    let scan = Scan { view, now: dispatch.at.0 };
     if len > SCAN_MAX {
         let seen = match view.mean_ns {
             0 => in_turn(seats, sequence.load(Relaxed) as usize % len),
@@ -73,7 +73,7 @@ pub(crate) fn choose(
 pub(crate) fn weigh(hot: &Hot, view: &View, now: u64) -> Weight {
     let (flags, speed) = (hot.flags(), hot.speed());
     let (service, mut penalty) = match speed.processing_ns() {
-        0 => unknown(hot, flags, view),
+        0 => unknown(hot, view),
         processing_ns => (processing_ns.max(view.floor_ns()), class_penalty(speed.class(), view)),
     };
     let now = now.min(NOW_MAX_NS);
@@ -109,16 +109,12 @@ fn without_acks(hot: &Hot, flags: u8, view: &View, arrival: u64, finish: u64, se
 
 /// Cost and penalty of a member of unknown speed.
 #[inline(never)]
-fn unknown(hot: &Hot, flags: u8, view: &View) -> (u64, u64) {
+fn unknown(hot: &Hot, view: &View) -> (u64, u64) {
     let (mean_ns, penalty, sent) = (view.mean_ns, view.floor_ns(), hot.sent());
     if sent == 0 || hot.marks() & mark::NEWCOMER != 0 {
         // A slow start among members that are known: it may be the slowest of all.
         let caution = sent.min(NEWCOMER_MESSAGES);
         return (mean_ns + mean_ns * caution / 8, penalty << ((caution + 4) / 8).min(2));
-    }
-    let is_silent = flags & (flag::REPORTS | flag::ACKS) == 0;
-    if is_silent && sent > SILENT_MESSAGES && view.is_reported {
-        return (view.max_ns.clamp(mean_ns, mean_ns.saturating_mul(2)), penalty);
     }
     (mean_ns, penalty)
 }
@@ -135,8 +131,6 @@ fn class_penalty(class: u64, view: &View) -> u64 {
 struct Scan<'a> {
     view: &'a View,
     now: u64,
-    /// Whether one that was slow and was not asked for long may be tried again.
-    is_probe: bool,
 }
 
 impl Scan<'_> {
@@ -163,9 +157,11 @@ impl Scan<'_> {
         for pair in sample.chunks_exact_mut(2) {
             pair.copy_from_slice(&rng.two_below(loads.len()));
         }
-        for index in sample {
+        // First a look at all of them, so that their lines come from memory together.
+        let finishes = sample.map(|index| loads[index].hot().finish());
+        for (index, finish) in sample.into_iter().zip(finishes) {
             let hot = loads[index].hot();
-            best.compare(index, hot.finish(), self.key(hot), hot.sent_at());
+            best.compare(index, finish, self.key(hot), hot.sent_at());
         }
         best.sighting()
     }
@@ -181,16 +177,7 @@ impl Scan<'_> {
     #[inline(always)]
     fn key(&self, hot: &Hot) -> u64 {
         let Weight { wait, penalty, .. } = weigh(hot, self.view, self.now);
-        let steps = in_steps(wait, penalty);
-        let is_probed = self.is_probe && wait == 0 && self.is_long_unused(hot, penalty);
-        hot.rank() << RANK_SHIFT | if is_probed { 0 } else { steps }
-    }
-
-    /// Whether one of a slow class was not chosen for so long that it may have become fast.
-    #[inline(never)]
-    fn is_long_unused(&self, hot: &Hot, penalty: u64) -> bool {
-        let patience = penalty.saturating_mul(PROBE_PATIENCE).min(PROBE_PATIENCE_MAX_NS);
-        penalty > self.view.mean_ns / 8 && self.now.saturating_sub(hot.sent_at()) > patience
+        hot.rank() << RANK_SHIFT | in_steps(wait, penalty)
     }
 }
 
@@ -246,11 +233,6 @@ const CLASSES: i64 = 22;
 const NOW_MAX_NS: u64 = 1 << 62;
 /// Messages until a newcomer's slow start is at its slowest.
 const NEWCOMER_MESSAGES: u64 = 24;
-/// Messages without a word until a member is taken for silent.
-const SILENT_MESSAGES: u64 = 32;
-const PROBE_EVERY: u64 = 64;
-const PROBE_PATIENCE: u64 = 1024;
-const PROBE_PATIENCE_MAX_NS: u64 = 10_000_000_000;
 
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -23,13 +23,13 @@ use std::{error::Error, fmt, str::FromStr};
 /// [`Full`](crate::Availability::Full), and these before those that are [`Offline`](crate::Availability::Offline).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// `adaptive`: the member that will have finished everything it was sent first, predicted from whatever
-    /// evidence there is: reports, acknowledgements, the drain of its socket. Without any it is round robin. Looks
-    /// at all members up to 64, at 16 of more.
-    Adaptive,
-    /// `thesis_score`, the default: the highest score by the members' own reports (thesis §4.1.2). Equal scores,
-    /// and so a group in which nobody reports, are served round robin. Costs a scan over all members.
+    /// `adaptive`, the default: the member that will have finished everything it was sent first, predicted from
+    /// whatever evidence there is: reports, acknowledgements, the drain of its socket. Without any it is round robin.
+    /// Looks at all members of a group of up to 64, at 16 of a larger one.
     #[default]
+    Adaptive,
+    /// `thesis_score`: the highest score by the members' own reports (thesis §4.1.2). Equal scores,
+    /// and so a group in which nobody reports, are served round robin. Costs a scan over all members.
     ThesisScore,
     /// `round_robin`: the member that was chosen longest ago in this group (a baseline of thesis §5). Costs a scan
     /// over all members.
@@ -173,7 +173,7 @@ mod tests {
         for policy in Policy::ALL {
             assert_eq!(policy.to_string().parse(), Ok(policy));
         }
-        assert_eq!(Policy::default().to_string(), "thesis_score");
+        assert_eq!(Policy::default().to_string(), "adaptive");
     }
 
     #[test]

@@ -13,7 +13,7 @@ const MS: u64 = 1_000_000;
 const NOW_MS: u64 = 100_000;
 
 /// A group whose mean is 32 ms: the floor is 2 ms.
-const VIEW: View = View { mean_ns: 32 * MS, class: 0, max_ns: 100 * MS, has_evidence: true, is_reported: true };
+const VIEW: View = View { mean_ns: 32 * MS, class: 0, has_evidence: true };
 
 fn view() -> View {
     View { class: speed::class(VIEW.mean_ns), ..VIEW }
@@ -145,20 +145,8 @@ fn a_newcomer_starts_slowly() {
 }
 
 #[test]
-fn who_says_nothing_among_those_who_report_is_taken_for_slow() {
-    let load = load();
-    for _ in 0..33 {
-        load.hot().book(&Dispatch::default(), 0, 0);
-        load.written(1, 0, false, Nanos(0));
-    }
-    assert_eq!(weighed(&load, NOW_MS)[3], 64, "the slowest there is, but no more than twice the mean");
-    let recent = View { is_reported: false, ..view() };
-    assert_eq!(weigh(load.hot(), &recent, NOW_MS * MS).service, 32 * MS);
-}
-
-#[test]
 fn where_nobody_gives_evidence_only_sockets_count() {
-    let blind = View { has_evidence: false, is_reported: false, ..view() };
+    let blind = View { has_evidence: false, ..view() };
     let load = load();
     book(&load, NOW_MS, false);
     load.written(1, 100, false, Nanos(NOW_MS * MS));
@@ -176,18 +164,6 @@ fn the_least_wait_is_chosen_and_ties_go_by_turn() {
     loads.iter().for_each(|load| load.set_availability(Availability::Offline));
     loads[3].set_availability(Availability::Full);
     assert_eq!(chosen(&loads, NOW_MS + 500, &mut Rng::new(1)), 3);
-}
-
-#[test]
-fn a_slow_one_that_was_long_unused_is_tried_now_and_then() {
-    let loads = [reporting(0, 32), reporting(0, 320)];
-    let mut rng = Rng::new(3);
-    let tries = |at_ms, rng: &mut Rng| (0..6_400).filter(|_| chosen(&loads, at_ms, rng) == 1).count();
-    loads[1].hot().book(&Dispatch { at: Nanos(NOW_MS * MS), ..Dispatch::default() }, 1, 1);
-    loads[1].written(1, 0, false, Nanos(NOW_MS * MS));
-    assert_eq!(tries(NOW_MS + 1_000, &mut rng), 0);
-    let tried = tries(NOW_MS + 11_000, &mut rng);
-    assert!((50..=150).contains(&tried), "one of 64 is 100: {tried}");
 }
 
 #[test]
