@@ -34,7 +34,7 @@ impl Rng {
     /// No value is favoured by more than `bound` in 2^32.
     pub(crate) fn two_below(&mut self, bound: usize) -> [usize; 2] {
         let drawn = self.next_u64();
-        [drawn >> 32, drawn & 0xFFFF_FFFF].map(|half| (half * bound as u64 >> 32) as usize)
+        [drawn >> 32, drawn & 0xFFFF_FFFF].map(|half| ((half * bound as u64) >> 32) as usize)
     }
 }
 

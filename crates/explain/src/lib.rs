@@ -46,7 +46,11 @@ async fn explain(args: &ExplainArgs, out: &mut dyn Write) -> Result<(), ExplainE
         Format::Json => first.iter().try_for_each(|told| writeln!(out, "{}", told.to_json()))?,
     }
     out.flush()?;
-    while args.follow {
+    if !args.follow {
+        listener.disconnect().await;
+        return Ok(());
+    }
+    loop {
         let told = listener.next().await?;
         match args.format {
             Format::Table => table.write_news(out, &told)?,
@@ -54,6 +58,4 @@ async fn explain(args: &ExplainArgs, out: &mut dyn Write) -> Result<(), ExplainE
         }
         out.flush()?;
     }
-    listener.disconnect().await;
-    Ok(())
 }
