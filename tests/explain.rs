@@ -2,7 +2,8 @@
 
 mod support;
 
-use std::process::{Command, Output};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -254,11 +255,32 @@ fn the_command_shows_a_group() {
 }
 
 #[test]
+fn the_command_follows_until_the_broker_is_gone() {
+    let broker = broker(EVERY);
+    let _workers = workers(&broker, &["anna"]);
+    publish(&broker, 1);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tenbin"));
+    command.args(["explain", "--group", "workers", "--follow", "--broker", &broker.address().to_string()]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("built");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("jobs/0")));
+    publish(&broker, 3);
+    let news: Vec<_> = lines.by_ref().take(3).collect();
+    for (number, line) in news.iter().enumerate() {
+        assert!(line.contains(&format!("jobs/{number} ")) && line.contains("anna"), "{news:?}");
+    }
+    drop(broker);
+    let output = child.wait_with_output().expect("our own child");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("the connection ended") && said.lines().count() == 1, "{said}");
+    assert_eq!(lines.next(), None);
+}
+
+#[test]
 fn the_command_says_in_one_line_why_it_shows_nothing() {
     let tenbin = broker("");
     let silent = broker("[sys]\ninterval_seconds = 0\n");
     let _workers = workers(&silent, &["anna"]);
-    // What another broker says of itself; clients cannot write it to Tenbin.
     for (broker, arguments, words) in [
         (
             &tenbin,
