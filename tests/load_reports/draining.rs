@@ -93,7 +93,7 @@ fn qos_0_goes_to_one_that_drains_rather_than_nowhere() {
 
 #[test]
 fn a_new_connection_does_not_drain() {
-    let broker = BrokerProcess::start(&[]);
+    let broker = BrokerProcess::start(&["--policy", "round_robin"]);
     let mut drains = worker(&broker, "drains", 100);
     let mut other = worker(&broker, "other", 100);
     report(&mut drains, DRAINS);
