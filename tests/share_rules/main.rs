@@ -3,8 +3,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod affinity;
 mod by_name;
 mod reload;
+mod weights;
 
 use support::{BrokerProcess, ConfigFile, PATIENCE};
 

@@ -237,6 +237,14 @@ impl RawClient {
         self.wait_for(PacketType::PingResp);
     }
 
+    /// A message that has come while something else was waited for, e.g. by [`RawClient::settle`]; not acknowledged.
+    pub(crate) fn take_set_aside(&mut self) -> Option<Publish> {
+        match self.set_aside.pop_front()? {
+            Packet::Publish(publish) => Some(publish),
+            other => panic!("{other:?} instead of PUBLISH"),
+        }
+    }
+
     /// The messages that wait for this client, acknowledged.
     ///
     /// A message whose publisher has been acknowledged is in the queue of its receiver, and what is queued goes

@@ -16,13 +16,13 @@ use std::{
 };
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use tenbin_balancer::{Acknowledged, Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng};
+use tenbin_balancer::{Acknowledged, Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng, Rules};
 
 const SIZES: [u64; 6] = [3, 16, 64, 256, 1000, 10_000];
 const START: Nanos = Nanos(1_000_000_000);
 
-fn group_of(policy: Policy, len: u64) -> Group<u64> {
-    let group = Group::new(policy);
+fn group_of(rules: impl Into<Rules>, len: u64) -> Group<u64> {
+    let group = Group::new(rules);
     for id in 0..len {
         let load = Arc::new(MemberLoad::new(Nanos(id)));
         let report = LoadReport {
@@ -40,14 +40,21 @@ fn group_of(policy: Policy, len: u64) -> Group<u64> {
     group
 }
 
-fn at(now: Nanos) -> Dispatch {
+fn at_step(step: u64) -> Dispatch {
+    let now = Nanos(START.0 + step * 1_000);
     // Many publishers and topics, as if hashed.
     let (publisher, topic) = (now.0.wrapping_mul(0x9E37_79B9_7F4A_7C15), now.0.wrapping_mul(0xBF58_476D_1CE4_E5B9));
     Dispatch { at: now, bytes: 100, publisher, topic, ..Dispatch::default() }
 }
 
+/// One of 32 keys, at a pace that members keep up with: each stays with its member.
+fn keyed(step: u64) -> Dispatch {
+    let key = (step % 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    Dispatch { at: Nanos(START.0 + step * 100_000), bytes: 100, key: Some(key), ..Dispatch::default() }
+}
+
 /// The time for `count` picks in each of `threads` threads, from the first start to the last end.
-fn time_picks(group: &Group<u64>, threads: u64, count: u64) -> Duration {
+fn time_picks(group: &Group<u64>, threads: u64, count: u64, dispatch: impl Fn(u64) -> Dispatch + Sync) -> Duration {
     let barrier = Barrier::new(threads as usize);
     let work = |seed| {
         let mut rng = Rng::new(seed);
@@ -55,7 +62,7 @@ fn time_picks(group: &Group<u64>, threads: u64, count: u64) -> Duration {
         let start = Instant::now();
         for step in 0..count {
             let members = group.members();
-            black_box(members.pick(&at(Nanos(START.0 + step * 1_000)), &mut rng).map(|member| *member.value()));
+            black_box(members.pick(&dispatch(step), &mut rng).map(|member| *member.value()));
         }
         (start, Instant::now())
     };
@@ -79,11 +86,19 @@ fn bench(criterion: &mut Criterion) {
             for len in SIZES {
                 benches.bench_function(BenchmarkId::from_parameter(len), |bencher| {
                     let group = group_of(policy, len);
-                    bencher.iter_custom(|count| time_picks(&group, threads, count));
+                    bencher.iter_custom(|count| time_picks(&group, threads, count, at_step));
                 });
             }
             benches.finish();
         }
+        let mut benches = criterion.benchmark_group(format!("pick/adaptive_by_key/{threads}_threads"));
+        for len in SIZES {
+            benches.bench_function(BenchmarkId::from_parameter(len), |bencher| {
+                let group = group_of(Rules { policy: Policy::Adaptive, is_ordered: true, shadow: None }, len);
+                bencher.iter_custom(|count| time_picks(&group, threads, count, keyed));
+            });
+        }
+        benches.finish();
     }
     let group = group_of(Policy::ThesisScore, 3);
     criterion.bench_function("snapshot", |bencher| bencher.iter(|| black_box(group.members()).len()));

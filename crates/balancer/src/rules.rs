@@ -9,7 +9,7 @@ pub struct Rules {
     pub policy: Policy,
     /// Whether messages with a [`key`](crate::Dispatch::key) stay with their member while earlier ones of that
     /// key are outstanding, unless that member is less available than others or would not begin with them within a
-    /// second. `sticky` stays what it is. Costs the group 32 KiB, and a message with a key a compare and exchange.
+    /// second. [`Sticky`](Policy::Sticky) stays what it is. Costs the group 32 KiB, and a message with a key a compare and exchange.
     /// Default: no.
     pub is_ordered: bool,
     /// A policy to evaluate beside the one that chooses, without acting on it

@@ -10,7 +10,7 @@ use tenbin_session::{Delivery, Publication, Session, SessionExpiry};
 use crate::auth::{Standing, enforcement};
 use crate::outbox::Booked;
 use crate::registry::{Client, Lease, PendingWill};
-use crate::router::Publisher;
+use crate::router::{HeldKey, Publisher};
 use crate::shared::Shared;
 
 /// How a connection ended.
@@ -64,6 +64,7 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
     let mut orphans = session.withdraw(|delivery| delivery.share.is_some());
     take_back(shared, &lease.client, orphans.iter().map(Booked::of).sum());
     orphans.extend(queued);
+    shared.router.keys_done(orphans.iter().filter_map(HeldKey::of), lease.client.number);
     // A user who is no more leaves nothing behind.
     let ends_now = end.expiry == SessionExpiry::AtDisconnect || lease.client.rights.standing() == Standing::Revoked;
     if let Some(will) = end.will {
@@ -165,6 +166,8 @@ fn wipe(shared: &Shared, lease: &mut Lease) {
     let session = std::mem::take(&mut lease.state.session);
     let under_way = session.shared_in_flight();
     take_back(shared, &lease.client, under_way.map(|delivery| Booked::of_sent(&delivery)).sum());
+    let held = session.shared_in_flight().filter_map(|delivery| HeldKey::of_sent(&delivery));
+    shared.router.keys_done(held, lease.client.number);
     lease.state.retained_pages.clear();
     lease.client.outbox.clear();
 }

@@ -37,6 +37,10 @@ pub struct SharedDelivery {
     pub template_bytes: usize,
     /// When its PUBLISH was last written.
     pub sent_at: Instant,
+    /// [`Delivery::share`].
+    pub share: NonZeroU64,
+    /// [`Delivery::share_key`].
+    pub share_key: Option<NonZeroU64>,
 }
 
 impl Delivery {
@@ -80,7 +84,8 @@ impl Delivery {
 
     /// What is left of it for its share group when it is sent at `sent_at`.
     pub(crate) fn shared(&self, sent_at: Instant) -> Option<SharedDelivery> {
-        self.share.map(|_| SharedDelivery { template_bytes: self.template.len(), sent_at })
+        let (template_bytes, share_key) = (self.template.len(), self.share_key);
+        self.share.map(|share| SharedDelivery { template_bytes, sent_at, share, share_key })
     }
 
     pub(crate) fn identifiers(&self) -> &[u32] {

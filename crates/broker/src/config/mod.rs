@@ -533,7 +533,7 @@ mod tests {
             ("[[share]]\nfilter = \"$share/g/a\"", 2, "behind $share/name/"),
             ("[[share]]\ngroup = \"a/b\"", 2, "group: \"a/b\""),
             ("[[share]]\npolcy = \"random\"", 2, "polcy"),
-            ("\n[[share]]\nkey = \"topic\"\npolicy = \"random\"", 2, "key: only"),
+            ("\n[[share]]\nkey = \"topic\"\npolicy = \"sticky\"", 2, "key: the policy sticky"),
             ("load_reports = [\"ping\"]", 1, "pingreq"),
             ("[[listeners]]\naddress = \"127.0.0.1:0\"\nload_reports = [\"acks\"]", 3, "ack and publish"),
         ] {

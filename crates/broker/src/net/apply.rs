@@ -12,10 +12,11 @@ use tenbin_session::{Event, Publication, SessionExpiry, Violation};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::{ConnectionTask, End};
+use super::weight::weight_in;
 use super::words::words;
 use crate::lifecycle;
 use crate::outbox::Booked;
-use crate::router::{Grant, Router};
+use crate::router::{Grant, HeldKey, Router};
 
 impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
     /// Applies one event; `received` counts messages.
@@ -85,11 +86,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             Packet::SubAck(SubAck { packet_id: subscribe.packet_id, properties, reasons })
         };
         self.expect_to_answer(&suback(vec![ReasonCode::Success; subscribe.subscriptions.len()]))?;
+        let weight = weight_in(&subscribe.user_properties).unwrap_or(self.weight);
         let mut added = 0;
         let capabilities = &self.shared.capabilities;
         let reasons = subscribe.subscriptions.iter().map(|Subscription { filter, options }| {
             let options = SubscriptionOptions { qos: options.qos.min(capabilities.maximum_qos), ..*options };
-            let grant = Grant { options, identifier: subscribe.subscription_identifier };
+            let grant = Grant { options, identifier: subscribe.subscription_identifier, weight };
             let rights = &self.lease.client.rights;
             let subscriptions = &mut self.lease.state.subscriptions;
             let is_new = !subscriptions.contains(filter);
@@ -168,6 +170,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         while let Some((packet_id, shared)) = self.connection.poll_dropped() {
             let booked = shared.as_ref().map_or(Booked::NOTHING, Booked::of_sent);
             booked.take_back(&self.lease.client.load, self.shared.clock.nanos(now));
+            self.shared.router.keys_done(shared.as_ref().and_then(HeldKey::of_sent), self.lease.client.number);
             self.shared.metrics.dropped_too_large.add(1);
             tracing::info!(client = ?self.lease.client.id, %packet_id, "message is too large to be sent again");
         }

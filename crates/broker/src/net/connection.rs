@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -83,6 +84,8 @@ pub(super) struct ConnectionTask<'a, S> {
     pub(super) reauthentication: Reauthentication,
     /// What the client was told that its load reports are taken from.
     pub(super) report_carriers: ReportCarriers,
+    /// Of subscriptions that do not say another.
+    pub(super) weight: NonZeroU16,
     /// QoS 0 messages of share groups that the socket has not taken yet.
     pub(super) unwritten: Unwritten,
     /// Messages of share groups that this batch has acknowledged, and the balancer does not know of yet.
@@ -124,6 +127,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             session_expiry,
             reauthentication,
             report_carriers,
+            weight,
             established_at,
         } = accepted;
         Self {
@@ -135,6 +139,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             transport,
             reauthentication,
             report_carriers,
+            weight,
             unwritten: Unwritten::default(),
             acknowledged: None,
             handed_over_at: None,

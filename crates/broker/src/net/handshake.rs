@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::authentication::{self, Refusal};
 use super::reauthentication::Reauthentication;
 use super::transport::Transport;
+use super::weight::{DEFAULT_WEIGHT, weight_in};
 use crate::auth::{Action, AuthRequest, Principal, enforcement};
 use crate::lifecycle;
 use crate::registry::{Lease, NoClaim};
@@ -32,6 +33,8 @@ pub(super) struct Accepted {
     pub(super) session_expiry: SessionExpiry,
     pub(super) reauthentication: Reauthentication,
     pub(super) report_carriers: ReportCarriers,
+    /// Of subscriptions that do not say another.
+    pub(super) weight: NonZeroU16,
     /// What was sent before that was sent on an earlier connection.
     pub(super) established_at: Instant,
 }
@@ -212,6 +215,7 @@ async fn establish<S: AsyncRead + AsyncWrite + Unpin>(
     shared.metrics.packets_sent.add(1);
     connection.resume(now, &mut transport.out);
     let will = connect.will.filter(|will| shared.check_topic(&will.topic).is_ok()).as_ref().map(Will::detach);
+    let weight = weight_in(&connect.properties.user_properties).unwrap_or(DEFAULT_WEIGHT);
     let reauthentication = Reauthentication::new(method, peer);
     let session_expiry = negotiated.session_expiry;
     Ok(Accepted {
@@ -222,6 +226,7 @@ async fn establish<S: AsyncRead + AsyncWrite + Unpin>(
         session_expiry,
         reauthentication,
         report_carriers,
+        weight,
         established_at: now,
     })
 }

@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::ConnectionTask;
 use crate::outbox::Booked;
+use crate::router::HeldKey;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
     /// The report that an acknowledgement carries: to be taken over once the acknowledgement itself has been.
@@ -33,6 +34,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
     pub(super) fn acknowledged(&mut self, delivery: &SharedDelivery, reason: ReasonCode, now: Instant) {
         let (load, clock) = (&self.lease.client.load, self.shared.clock);
         let booked = Booked::of_sent(delivery);
+        self.shared.router.keys_done(HeldKey::of_sent(delivery), self.lease.client.number);
         if reason.is_error() {
             booked.take_back(load, clock.nanos(now));
         } else if delivery.sent_at < self.established_at {
@@ -71,6 +73,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         let client = &self.lease.client;
         let waiting = client.outbox.withdraw(|delivery| delivery.share.is_some());
         if !waiting.is_empty() {
+            self.shared.router.keys_done(waiting.iter().filter_map(HeldKey::of), client.number);
             tracing::debug!(client = ?client.id, messages = waiting.len(), "draining: its messages go to others");
             self.shared.router.redispatch(waiting, now, &mut Rng::new(client.number));
         }

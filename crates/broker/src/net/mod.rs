@@ -12,6 +12,7 @@ mod sending;
 mod throttle;
 mod transport;
 mod unwritten;
+mod weight;
 mod words;
 
 pub(crate) use listener::{bind, run};

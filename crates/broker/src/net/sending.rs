@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::{ConnectionTask, Ready};
 use crate::outbox::{Booked, Control, Taken};
-use crate::router::Paged;
+use crate::router::{HeldKey, Paged};
 
 impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
     /// Takes what waits for the client, in its queue and as retained messages, and sends it, unless something else was
@@ -86,19 +86,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         }
         for delivery in deliveries.drain(..) {
             let booked = Booked::of(&delivery);
+            let held_key = HeldKey::of(&delivery);
             match self.connection.send(delivery, now, &mut self.transport.out) {
                 Sent::Written(None) => {
                     sent += 1;
                     unacknowledged += booked;
+                    self.keys_done(held_key);
                 }
                 Sent::Written(Some(_)) => sent += 1, // its acknowledgement ends it
                 Sent::Expired => {
                     expired += 1;
                     given_up += booked;
+                    self.keys_done(held_key);
                 }
                 Sent::TooLarge => {
                     too_large += 1;
                     given_up += booked;
+                    self.keys_done(held_key);
                 }
                 Sent::Blocked(delivery) => blocked.push(delivery),
             }
@@ -112,6 +116,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         metrics.messages_sent.add(sent);
         metrics.dropped_expired.add(expired);
         metrics.dropped_too_large.add(too_large);
+    }
+
+    fn keys_done(&self, held_key: Option<HeldKey>) {
+        self.shared.router.keys_done(held_key, self.lease.client.number);
     }
 
     pub(super) fn tell_socket_blocked(&mut self, blocked: bool) {

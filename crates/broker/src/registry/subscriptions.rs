@@ -69,6 +69,8 @@ const GROUP_BYTES: usize = 896;
 mod tests {
     use tenbin_codec::SubscriptionOptions;
 
+    use std::num::NonZeroU16;
+
     use super::*;
 
     fn filter(text: &str) -> TopicFilter {
@@ -77,7 +79,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_out_weighs_nothing_any_more() {
-        let grant = Grant { options: SubscriptionOptions::default(), identifier: None };
+        let grant = Grant { options: SubscriptionOptions::default(), identifier: None, weight: NonZeroU16::MIN };
         let mut subscriptions = Subscriptions::default();
         for text in ["a", "a/b/+", "$share/g/a", "a"] {
             subscriptions.insert(&filter(text), grant);
@@ -92,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_filter_that_is_there_already_needs_no_room_and_one_of_many_levels_much() {
-        let grant = Grant { options: SubscriptionOptions::default(), identifier: None };
+        let grant = Grant { options: SubscriptionOptions::default(), identifier: None, weight: NonZeroU16::MIN };
         let mut subscriptions = Subscriptions::default();
         subscriptions.insert(&filter("a/+"), grant);
         assert!(subscriptions.has_room(&filter("a/+"), 0, 0));

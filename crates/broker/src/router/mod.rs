@@ -10,6 +10,7 @@
 mod by_name;
 mod decisions;
 mod fanout;
+mod held_key;
 mod index;
 mod matches;
 mod ordering_key;
@@ -23,6 +24,7 @@ mod shared;
 mod subscribers;
 
 use std::hash::BuildHasher as _;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -31,6 +33,7 @@ use tenbin_codec::{ReasonCode, RetainHandling, SubscriptionOptions, TopicFilter,
 use tenbin_session::Delivery;
 
 pub(crate) use decisions::DecisionLimits;
+pub(crate) use held_key::HeldKey;
 pub(crate) use matches::MatchSet;
 pub use ordering_key::{OrderingKey, UnknownKey};
 pub(crate) use publisher::Publisher;
@@ -76,6 +79,8 @@ pub(crate) struct Receiver {
 pub(crate) struct Grant {
     pub(crate) options: SubscriptionOptions,
     pub(crate) identifier: Option<u32>,
+    /// Its share of a group's messages, where the group goes by weights.
+    pub(crate) weight: NonZeroU16,
 }
 
 impl Grant {
@@ -109,7 +114,7 @@ impl Router {
     pub(crate) fn subscribe(&self, filter: &TopicFilter, receiver: &Receiver, grant: Grant, now: Instant) {
         match filter.shared() {
             Some(shared) => {
-                let member = GroupMember::new(receiver, grant.terms());
+                let member = GroupMember::new(receiver, grant);
                 self.index.join(&shared, receiver, member, self.clock.nanos(now));
             }
             None => {

@@ -11,6 +11,7 @@ use tenbin_codec::{PublishTemplate, QoS, ReasonCode, Text, TopicName};
 use tenbin_session::{Delivery, Publication};
 
 use super::fanout::Fanout;
+use super::held_key;
 use super::matches::{MatchSet, Route, Terms};
 use super::shared::{Choice, GroupMember, dispatch};
 use super::{Receiver, Router};
@@ -51,7 +52,7 @@ impl Publisher {
 
     /// For what is not published by a connection.
     pub(crate) fn new(router: &Router, number: u64, client_id: &Text) -> Self {
-        let client = router.hash(client_id.as_bytes());
+        let client = held_key::of_client(router.hash(client_id.as_bytes()));
         // The hasher's keys are random, and differ from call to call.
         let rng = Rng::new(RandomState::new().hash_one(number));
         Self { routes: RouteCache::default(), origin: Origin { number, client, own: None, reached_itself: false, rng } }
@@ -164,7 +165,7 @@ impl Origin {
         is_last: bool,
     ) -> bool {
         let members = group.members.members();
-        let key = key.of(message.publication, self.client, router.index.hasher());
+        let key = key.of(message.publication, self.client, router.index.hasher()).map(held_key::of_key);
         let dispatch = Dispatch {
             publisher: self.client,
             topic: message.topic,

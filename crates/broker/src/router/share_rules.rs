@@ -19,7 +19,8 @@ pub struct ShareRule {
     pub filter: Option<TopicFilter>,
     /// `None` = the policy of all.
     pub policy: Option<Policy>,
-    /// What keeps its order; then the policy is [`Policy::Adaptive`]. `None` = nothing does.
+    /// What keeps its order, with policies that have [no affinity](Policy::has_affinity) of their own; then `policy` is
+    /// [`Policy::Adaptive`] if it is not said. `None` = nothing does.
     pub key: Option<OrderingKey>,
     /// A policy to evaluate beside the one that chooses, without acting on it; `None` = none.
     pub shadow: Option<Policy>,
@@ -115,8 +116,9 @@ impl TryFrom<RawRule> for ShareRule {
 
     fn try_from(raw: RawRule) -> Result<Self, String> {
         let RawRule { group, filter, mut policy, key, shadow } = raw;
-        if key.is_some() && *policy.get_or_insert(Policy::Adaptive) != Policy::Adaptive {
-            return Err(format!("key: only the policy {} keeps keys together", Policy::Adaptive));
+        if key.is_some() && policy.get_or_insert(Policy::Adaptive).has_affinity() {
+            let policy = policy.unwrap_or_default();
+            return Err(format!("key: the policy {policy} keeps messages together by something else"));
         }
         Ok(Self { group, filter, policy, key, shadow })
     }
@@ -215,8 +217,15 @@ mod tests {
 
     #[test]
     fn a_key_goes_with_the_adaptive_policy_alone() {
-        assert!(rules("[[share]]\nkey = \"topic\"\npolicy = \"adaptive\"").is_ok());
-        let error = rules("[[share]]\nkey = \"topic\"\npolicy = \"random\"").unwrap_err().to_string();
-        assert!(error.contains("key: only the policy adaptive"), "{error}");
+        for policy in Policy::ALL {
+            let parsed = rules(&format!("[[share]]\nkey = \"topic\"\npolicy = \"{policy}\""));
+            match policy {
+                Policy::Sticky | Policy::HashClientId | Policy::HashTopic => {
+                    let error = parsed.unwrap_err().to_string();
+                    assert!(error.contains(&format!("key: the policy {policy} keeps")), "{error}");
+                }
+                _ => assert!(parsed.is_ok(), "{policy}"),
+            }
+        }
     }
 }

@@ -1,18 +1,19 @@
 use std::hash::{BuildHasher as _, RandomState};
-use std::num::NonZeroU64;
+use std::num::{NonZeroU16, NonZeroU64};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
-use tenbin_balancer::{Availability, Dispatch, Group, Member, MemberId, Members, Nanos, Rng};
+use tenbin_balancer::{Availability, Dispatch, Group, Member, MemberId, Members, Nanos, Rng, Standing};
 use tenbin_codec::{QoS, SharedFilter, Text, TopicName};
 use tenbin_session::Delivery;
 
-use super::Receiver;
 use super::decisions::{Decision, DecisionLimits, Decisions};
+use super::held_key;
 use super::matches::Terms;
 use super::ordering_key::{OrderingKey, TopicKey};
 use super::share_rules::GroupRules;
+use super::{Grant, Receiver};
 use crate::clock::Moment;
 use crate::metrics::Metrics;
 use crate::outbox::{Booked, Budget, Outbox, OutboxLimits, Queue, Reader, Tally};
@@ -55,6 +56,7 @@ pub(super) struct GroupMember {
     pub(super) outbox: Arc<Outbox>,
     /// Each member has its own QoS `[MQTT-4.8.2-3]`.
     pub(super) terms: Terms,
+    weight: NonZeroU16,
     pub(super) client_id: Text,
     /// What it has got of this group.
     pub(super) tally: Arc<Tally>,
@@ -115,7 +117,10 @@ impl SharedGroup {
         }
         // First: whom the members show may be chosen.
         member.outbox.join_group(self.number, Arc::clone(&member.tally));
-        self.members.join(MemberId(receiver.number), Arc::clone(&receiver.load), WEIGHT, member, now);
+        // The session's number changes when a session ends; what is hashed stays with the client all the same.
+        let identity = self.queues.hasher.hash_one(member.client_id.as_bytes());
+        let standing = Standing { weight: member.weight.get().into(), identity };
+        self.members.join_with(MemberId(receiver.number), standing, Arc::clone(&receiver.load), member, now);
     }
 
     /// Takes a member out. A publisher that has chosen it already gets its message back from the member's queue.
@@ -210,7 +215,7 @@ impl SharedGroup {
         };
         let packet_bytes = dispatch.bytes as usize;
         if !takes_new(member) {
-            member.load().taken_back(1, dispatch.bytes.into(), dispatch.at);
+            Self::take_back(members, member, dispatch);
             return Choice::Nobody;
         }
         if member.value().outbox.takes(packet_bytes) {
@@ -219,8 +224,16 @@ impl SharedGroup {
         // Another one may take larger packets; if none does, the chosen one drops it by the rule.
         let able = |other: &Member<GroupMember>| takes_new(other) && other.value().outbox.takes(packet_bytes);
         let Some(able) = members.pick_where(dispatch, able) else { return Choice::Member(member.value()) };
-        member.load().taken_back(1, dispatch.bytes.into(), dispatch.at);
+        Self::take_back(members, member, dispatch);
         Choice::Member(able.value())
+    }
+
+    /// A pick has booked a message on a member who does not get it.
+    fn take_back(members: &Members<'_, GroupMember>, member: &Member<GroupMember>, dispatch: &Dispatch) {
+        member.load().taken_back(1, dispatch.bytes.into(), dispatch.at);
+        if let Some(key) = dispatch.key.filter(|_| dispatch.is_acknowledged) {
+            members.key_done(key, member.id());
+        }
     }
 
     /// Keeps a message until a member is connected and has room, as it was published: whoever gets it has terms of its
@@ -290,7 +303,7 @@ impl SharedGroup {
         Dispatch {
             publisher: chosen_by.unwrap_or_default(),
             topic: self.queues.hasher.hash_one(delivery.template.topic()),
-            key: chosen_by.filter(|_| self.members.rules().is_ordered),
+            key: held_key::ordering_key(delivery.share_key),
             ..dispatch(Booked::packet_bytes(&delivery.template), delivery.published_qos, at)
         }
     }
@@ -312,9 +325,10 @@ impl Drop for SharedGroup {
 }
 
 impl GroupMember {
-    pub(super) fn new(receiver: &Receiver, terms: Terms) -> Self {
+    pub(super) fn new(receiver: &Receiver, grant: Grant) -> Self {
         let client_id = receiver.rights.principal().client_id.clone();
-        Self { outbox: Arc::clone(&receiver.outbox), terms, client_id, tally: Arc::default() }
+        let (terms, weight) = (grant.terms(), grant.weight);
+        Self { outbox: Arc::clone(&receiver.outbox), terms, weight, client_id, tally: Arc::default() }
     }
 }
 
@@ -340,8 +354,6 @@ fn readdressed(delivery: Delivery, terms: &Terms) -> Delivery {
 
 /// Of topics and Client Identifiers in what is told of a group, which may be as long as 65,535 bytes.
 const NAME_BYTES_MAX: usize = 256;
-/// Every member's, as long as none is configured.
-const WEIGHT: u32 = 1;
 
 #[cfg(test)]
 mod tests {
@@ -349,7 +361,7 @@ mod tests {
 
     use bytes::{Bytes, BytesMut};
     use tenbin_balancer::{MemberLoad, Policy};
-    use tenbin_codec::TopicFilter;
+    use tenbin_codec::{SubscriptionOptions, TopicFilter};
     use tenbin_session::Publication;
 
     use super::*;
@@ -386,8 +398,9 @@ mod tests {
             let outbox = Arc::new(Outbox::new(*limits, Arc::clone(&load), budget, metrics, Clock::new()));
             let rights = Arc::new(Rights::unlimited());
             let receiver = Receiver { number, outbox: Arc::clone(&outbox), load, rights };
-            let terms = Terms { qos, retain_as_published, identifiers: Some([number as u32].into()) };
-            self.group.join(&receiver, GroupMember::new(&receiver, terms), Nanos(0));
+            let options = SubscriptionOptions { retain_as_published, ..SubscriptionOptions::at(qos) };
+            let grant = Grant { options, identifier: Some(number as u32), weight: NonZeroU16::MIN };
+            self.group.join(&receiver, GroupMember::new(&receiver, grant), Nanos(0));
             outbox
         }
 

@@ -1,3 +1,4 @@
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -37,7 +38,7 @@ fn index() -> FilterIndex {
 }
 
 fn subscriber(number: u64, identifier: Option<u32>) -> Subscriber {
-    let grant = Grant { options: SubscriptionOptions::at(QoS::AtLeastOnce), identifier };
+    let grant = Grant { options: SubscriptionOptions::at(QoS::AtLeastOnce), identifier, weight: NonZeroU16::MIN };
     Subscriber { number, outbox: outbox().0, rights: rights(), grant }
 }
 
@@ -67,8 +68,9 @@ fn groups_choose_by_the_rules_of_their_names_and_by_new_ones_from_when_they_are_
     let join = |name: &str| {
         let (outbox, load) = outbox();
         let receiver = Receiver { number: 1, outbox, load, rights: rights() };
-        let terms = Grant { options: SubscriptionOptions::at(QoS::AtLeastOnce), identifier: None }.terms();
-        index.join(&filter(name).shared().unwrap(), &receiver, GroupMember::new(&receiver, terms), Nanos(0));
+        let options = SubscriptionOptions::at(QoS::AtLeastOnce);
+        let grant = Grant { options, identifier: None, weight: NonZeroU16::MIN };
+        index.join(&filter(name).shared().unwrap(), &receiver, GroupMember::new(&receiver, grant), Nanos(0));
     };
     let group = |name: &str| index.group(&filter(name).shared().unwrap()).unwrap();
     join("$share/one/a/+");
@@ -122,9 +124,9 @@ fn every_change_raises_the_version_and_leaves_nothing_behind() {
 
 fn join(index: &FilterIndex, text: &str, number: u64) {
     let (outbox, load) = outbox();
-    let grant = Grant { options: SubscriptionOptions::default(), identifier: None };
+    let grant = Grant { options: SubscriptionOptions::default(), identifier: None, weight: NonZeroU16::MIN };
     let receiver = Receiver { number, outbox, load, rights: rights() };
-    index.join(&filter(text).shared().unwrap(), &receiver, GroupMember::new(&receiver, grant.terms()), Nanos(0));
+    index.join(&filter(text).shared().unwrap(), &receiver, GroupMember::new(&receiver, grant), Nanos(0));
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn what_waits_for_pubcomp_or_is_dropped_for_its_size_is_told_as_well() {
 
 /// Sends what a group chose the peer for.
 fn shared(side: &mut Side, qos: QoS) -> u16 {
-    let delivery = Delivery { share: NonZeroU64::new(7), ..delivery("topic", qos) };
+    let delivery = Delivery { share: Some(GROUP), share_key: Some(KEY), ..delivery("topic", qos) };
     match side.send(delivery) {
         Sent::Written(Some(id)) => id.get(),
         other => panic!("{other:?}"),
@@ -84,5 +84,9 @@ fn ended(side: &mut Side, id: u16, qos: QoS) -> Option<SharedDelivery> {
 }
 
 fn about(sent_at: Instant) -> SharedDelivery {
-    SharedDelivery { template_bytes: delivery("topic", QoS::AtMostOnce).template.len(), sent_at }
+    let template_bytes = delivery("topic", QoS::AtMostOnce).template.len();
+    SharedDelivery { template_bytes, sent_at, share: GROUP, share_key: Some(KEY) }
 }
+
+const GROUP: NonZeroU64 = NonZeroU64::new(7).unwrap();
+const KEY: NonZeroU64 = NonZeroU64::new(99).unwrap();

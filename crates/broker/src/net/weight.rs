@@ -1,0 +1,52 @@
+use std::num::NonZeroU16;
+
+use tenbin_codec::UserProperty;
+
+/// The client's share of a group's messages by `weighted_round_robin`, as the User Property `weight` of SUBSCRIBE or
+/// CONNECT says: 1 to 65,535. The first of that name counts.
+///
+/// Anything else it says is logged and counts as nothing said: User Properties are free, and whoever means something
+/// else by that name is not to be sent away.
+pub(super) fn weight_in(properties: &[UserProperty]) -> Option<NonZeroU16> {
+    let value = &properties.iter().find(|property| property.name.as_bytes() == PROPERTY)?.value;
+    let weight = std::str::from_utf8(value.as_bytes()).ok().and_then(|value| value.parse().ok());
+    if weight.is_none() {
+        tracing::debug!(?value, "weight is not 1 to 65535, and is ignored");
+    }
+    weight
+}
+
+/// Where nothing is said.
+pub(super) const DEFAULT_WEIGHT: NonZeroU16 = NonZeroU16::MIN;
+
+const PROPERTY: &[u8] = b"weight";
+
+#[cfg(test)]
+mod tests {
+    use tenbin_codec::Text;
+
+    use super::*;
+
+    #[test]
+    fn the_first_weight_counts_if_it_is_one() {
+        let property = |(name, value): (&'static str, &'static str)| {
+            UserProperty::new(Text::from_static(name), Text::from_static(value))
+        };
+        let cases = [
+            (&[][..], None),
+            (&[("Weight", "3")], None),
+            (&[("a", "b"), ("weight", "3"), ("weight", "4")], Some(3)),
+            (&[("weight", "65535")], Some(65_535)),
+            (&[("weight", "65536")], None),
+            (&[("weight", "0")], None),
+            (&[("weight", "-1")], None),
+            (&[("weight", "2.5")], None),
+            (&[("weight", "")], None),
+            (&[("weight", "heavy"), ("weight", "4")], None),
+        ];
+        for (properties, weight) in cases {
+            let properties: Vec<_> = properties.iter().copied().map(property).collect();
+            assert_eq!(weight_in(&properties).map(NonZeroU16::get), weight, "{properties:?}");
+        }
+    }
+}
