@@ -1,6 +1,6 @@
 //! What a pick knows of the message.
 
-use crate::nanos::Nanos;
+use crate::{key_pins::KeySlot, nanos::Nanos};
 
 /// One message to be given to a member, as far as a choice may depend on it.
 ///
@@ -23,4 +23,12 @@ pub struct Dispatch {
     pub topic: u64,
     /// Hash of the ordering key, if the group's rules have one and the message too.
     pub key: Option<u64>,
+}
+
+impl Dispatch {
+    /// What stands for the key until the message is done with, to be given to
+    /// [`Members::key_done`](crate::Members::key_done); `None` without a key.
+    pub fn key_slot(&self) -> Option<KeySlot> {
+        self.key.map(KeySlot::of)
+    }
 }

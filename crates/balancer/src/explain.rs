@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use crate::{
-    dispatch::Dispatch,
     group_view::View,
     hot::Hot,
     load::{Availability, MemberLoad},
     members::MemberId,
     nanos::Nanos,
-    policy::adaptive::{Weight, in_steps, weigh},
+    policy::{
+        Policy,
+        adaptive::{Weight, in_steps, weigh},
+    },
     reason::Reason,
-    rules::Rules,
 };
 
 /// What a choice was made from; see [`Members::pick_explained`](crate::Members::pick_explained).
@@ -33,13 +34,13 @@ impl Explanation {
     pub const CANDIDATES_MAX: usize = 16;
 
     pub(crate) fn new(
-        rules: &Rules,
-        dispatch: &Dispatch,
+        policy: Policy,
+        held_at: Option<MemberId>,
         mut candidates: Vec<Candidate>,
         members: usize,
         chosen: MemberId,
     ) -> Self {
-        let reason = Reason::of(rules, dispatch, &candidates, members, chosen);
+        let reason = Reason::of(policy, held_at, &candidates, members, chosen);
         if candidates.len() > Self::CANDIDATES_MAX {
             let mut merits: Vec<_> = candidates.iter().map(|candidate| candidate.merit(chosen)).collect();
             let (_, &mut worst, _) = merits.select_nth_unstable(Self::CANDIDATES_MAX - 1);
@@ -129,7 +130,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{Group, LoadReport, Policy, Rng};
+    use crate::{Dispatch, Group, LoadReport, Rng, Rules};
 
     const NOW: Nanos = Nanos(5_000_000_000);
 
@@ -172,6 +173,19 @@ mod tests {
         let alone = group(Policy::Random, &[0, 0, 0]);
         alone.members().iter().skip(1).for_each(|member| member.load().set_availability(Availability::Full));
         assert_eq!(explained(&alone, &at(NOW)).1.reason, Reason::OnlyCandidate);
+    }
+
+    #[test]
+    fn a_key_that_stays_is_the_reason() {
+        for (policy, other) in [(Policy::Adaptive, Reason::OldestTurn), (Policy::RoundRobin, Reason::Turn)] {
+            let group = group(Rules { is_ordered: true, ..policy.into() }, &[0, 0, 0]);
+            let keyed = |key| Dispatch { key, is_acknowledged: true, ..at(NOW) };
+            let steps = [(Some(7), 0, other), (Some(7), 0, Reason::Key), (None, 1, other), (Some(7), 0, Reason::Key)];
+            for (key, member, reason) in steps {
+                let (chosen, explanation) = explained(&group, &keyed(key));
+                assert_eq!((chosen, explanation.reason), (member, reason), "{policy} {key:?}");
+            }
+        }
     }
 
     #[test]

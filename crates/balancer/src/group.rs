@@ -41,7 +41,7 @@ impl<T> Group<T> {
         let shadow = rules.shadow.map(|policy| Arc::new(ShadowRecord::new(policy, 0)));
         Self {
             writers: Mutex::new(()),
-            published: Published::new(Snapshot::new(rules, Vec::new(), shadow)),
+            published: Published::new(Snapshot::new(rules, Vec::new(), shadow, None)),
             sequence: OwnLine(AtomicU64::new(0)),
             view: OwnLine(GroupView::new()),
         }
@@ -52,7 +52,8 @@ impl<T> Group<T> {
         self.published.load().rules()
     }
 
-    /// Chooses by `rules` from now on; picks under way may go by the old ones. Members, their loads and turns stay.
+    /// Chooses by `rules` from now on; picks under way may go by the old ones. Members, their loads and turns stay,
+    /// and so does where publishers and keys are, if both rules are sticky, or ordered.
     pub fn set_rules(&self, rules: impl Into<Rules>) {
         let rules = rules.into();
         self.update(|current, roster, shadow| {
@@ -135,7 +136,7 @@ impl<T> Group<T> {
         let (mut rules, mut roster, mut shadow) = (current.rules(), current.roster(), current.shadow().cloned());
         let changed = change(&mut rules, &mut roster, &mut shadow);
         if changed {
-            self.published.store(Snapshot::new(rules, roster, shadow));
+            self.published.store(Snapshot::new(rules, roster, shadow, Some(&current)));
         }
         // `current` outlives the lock: the destructor of a value that leaves with it may use the group.
         drop(writer);

@@ -6,10 +6,11 @@ use crate::{
     dispatch::Dispatch,
     explain::{Candidate, Explanation},
     group_view::GroupView,
+    key_pins::KeySlot,
     load::MemberLoad,
     nanos::Nanos,
     pick::{Table, book, pick, preview},
-    policy::{Policy, adaptive::SCAN_MAX, weighted_round_robin::Strides},
+    policy::{Policy, adaptive::SCAN_MAX, ordered, weighted_round_robin::Strides},
     policy_state::PolicyState,
     rng::Rng,
     rules::Rules,
@@ -89,9 +90,15 @@ impl<T> Members<'_, T> {
     /// Chooses and books like [`pick`](Self::pick), and tells what the choice was made from. Allocates; made for a
     /// choice now and then.
     pub fn pick_explained(&self, dispatch: &Dispatch, rng: &mut Rng) -> Option<(&Member<T>, Explanation)> {
-        let candidates = if self.len() <= SCAN_MAX { self.explain(dispatch) } else { self.some(dispatch, rng.clone()) };
+        let policy = self.snapshot.rules.policy;
+        let held_at = ordered::held_at(self.table(policy), dispatch);
+        let candidates = match self.len() {
+            0..=SCAN_MAX => self.explain(dispatch),
+            _ => self.some(dispatch, held_at, rng.clone()),
+        };
         let member = self.pick(dispatch, rng)?;
-        let explanation = Explanation::new(&self.snapshot.rules, dispatch, candidates, self.len(), member.id);
+        let held_at = held_at.map(|index| self.snapshot.members[index].id);
+        let explanation = Explanation::new(policy, held_at, candidates, self.len(), member.id);
         Some((member, explanation))
     }
 
@@ -109,6 +116,17 @@ impl<T> Members<'_, T> {
         }
         book(seats, index, &self.view.at(dispatch.at, seats), dispatch);
         Some(member)
+    }
+
+    /// An acknowledged message with a key, for which this member was chosen, is acknowledged or will not be sent to
+    /// it after all: once its earlier messages are done with so, a key may move to another member. To be called
+    /// for each such message beside [`acknowledged`](MemberLoad::acknowledged) or
+    /// [`taken_back`](MemberLoad::taken_back), where [`Rules::is_ordered`]; a missing call keeps the key where it
+    /// is until the member has nothing outstanding.
+    pub fn key_done(&self, slot: KeySlot, member: MemberId) {
+        if let Some(pins) = &self.snapshot.state.pins {
+            pins.done(slot, member);
+        }
     }
 
     /// Whom `policy` would choose now, without booking anything: for a policy that is evaluated beside the one
@@ -132,11 +150,12 @@ impl<T> Members<'_, T> {
     }
 
     /// Whom a pick with these numbers would choose, and others spread over the group.
-    fn some(&self, dispatch: &Dispatch, mut rng: Rng) -> Vec<Candidate> {
+    fn some(&self, dispatch: &Dispatch, held_at: Option<usize>, mut rng: Rng) -> Vec<Candidate> {
         let (len, count) = (self.len(), Explanation::CANDIDATES_MAX);
         let first = rng.clone().below(len);
         let mut indices: Vec<_> = (0..count).map(|number| (first + number * len / count) % len).collect();
         indices.extend(preview(self.table(self.snapshot.rules.policy), dispatch, &mut rng));
+        indices.extend(held_at);
         indices.sort_unstable();
         indices.dedup();
         self.candidates(dispatch, indices.into_iter())
@@ -236,14 +255,26 @@ pub(crate) struct Snapshot<T> {
 }
 
 impl<T> Snapshot<T> {
-    /// `shadow` is that of the rules.
-    pub(crate) fn new(rules: Rules, roster: Vec<Seated<T>>, shadow: Option<Arc<ShadowRecord>>) -> Self {
+    /// `shadow` is that of the rules; `before` the snapshot that this one follows.
+    pub(crate) fn new(
+        rules: Rules,
+        roster: Vec<Seated<T>>,
+        shadow: Option<Arc<ShadowRecord>>,
+        before: Option<&Self>,
+    ) -> Self {
         let turns: Vec<u64> = roster.iter().map(|seated| seated.turn).collect();
-        let state = PolicyState::new(&rules, &roster);
         let shadow = shadow.map(|record| {
             let roster: Vec<_> = roster.iter().map(Seated::in_shadow).collect();
-            Shadow::new(&roster, record)
+            match before
+                .and_then(|before| before.shadow.as_ref())
+                .filter(|before| Arc::ptr_eq(before.record(), &record))
+            {
+                Some(before) => Shadow::new(&roster, record, Some(before.state())),
+                // It begins where the group is, and goes its own way.
+                None => Shadow::new(&roster, record, before.map(|before| before.state.copied()).as_ref()),
+            }
         });
+        let state = PolicyState::new(&rules, &roster, before.map(|before| &before.state));
         let members: Box<[_]> = roster.into_iter().map(|seated| seated.member).collect();
         let loads = members.iter().map(|member| Arc::clone(&member.load)).collect();
         Self { rules, seats: Seats::new(loads, &turns), state, members, shadow }

@@ -4,8 +4,8 @@ use crate::{
     dispatch::Dispatch,
     group_view::{GroupView, View},
     policy::{
-        Policy, adaptive, capacity, least_bytes, least_inflight, least_response_time, power_of_two, random, rendezvous,
-        round_robin, score, weighted_round_robin,
+        Policy, adaptive, capacity, least_bytes, least_inflight, least_response_time, ordered, power_of_two, random,
+        rendezvous, round_robin, score, sticky, weighted_round_robin,
     },
     policy_state::PolicyState,
     rng::Rng,
@@ -34,8 +34,11 @@ pub(crate) struct Table<'a> {
 
 /// Chooses a seat and books a message on it. `None` if there is no seat.
 pub(crate) fn pick(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
-    let Table { policy, seats, .. } = table;
+    let Table { policy, seats, state, .. } = table;
     let view = table.view.at(dispatch.at, seats);
+    if let (Some(pins), Some(slot)) = (&state.pins, dispatch.key_slot()) {
+        return ordered::pick(table, pins, slot, &view, dispatch, rng);
+    }
     if policy == Policy::Adaptive {
         return pick_adaptive(table, &view, dispatch, rng);
     }
@@ -64,6 +67,7 @@ pub(crate) fn choose(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &m
         Policy::LeastBytes => choose_in_turn(seats, sequence, || least_bytes::choose(seats)),
         // Nobody compares turns in the groups that follow: their pickers leave them, and the shared sequence, alone.
         Policy::Random => random::choose(seats, rng),
+        Policy::Sticky => sticky::pick(seats, &state.ids, state.sticky.as_ref()?, dispatch.publisher, rng),
         Policy::HashClientId => rendezvous::choose(seats, &state.identities, dispatch.publisher),
         Policy::HashTopic => rendezvous::choose(seats, &state.identities, dispatch.topic),
         Policy::PowerOfTwo => power_of_two::choose(seats, view, dispatch, rng),
@@ -87,6 +91,7 @@ pub(crate) fn preview(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> O
             None => round_robin::choose(seats).map(|choice| choice.index),
         },
         Policy::Random => random::choose(seats, rng),
+        Policy::Sticky => sticky::preview(seats, &state.ids, state.sticky.as_ref(), dispatch.publisher, rng),
         Policy::HashClientId => rendezvous::choose(seats, &state.identities, dispatch.publisher),
         Policy::HashTopic => rendezvous::choose(seats, &state.identities, dispatch.topic),
         Policy::LeastInflight => least_inflight::choose(seats).map(|choice| choice.index),
@@ -94,6 +99,27 @@ pub(crate) fn preview(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> O
         Policy::LeastBytes => least_bytes::choose(seats).map(|choice| choice.index),
         Policy::PowerOfTwo => power_of_two::choose(seats, &view.at(dispatch.at, seats), dispatch, rng),
         Policy::Capacity => capacity::choose(seats, &view.at(dispatch.at, seats), rng),
+    }
+}
+
+/// Does what a choice by the group's policy does beside the booking, for a seat that [`preview`] named or
+/// (`!is_free`) that was chosen by another rule.
+pub(crate) fn settle(table: Table<'_>, index: usize, is_free: bool) {
+    let Table { policy, seats, state, sequence, .. } = table;
+    match policy {
+        Policy::Adaptive
+        | Policy::ThesisScore
+        | Policy::RoundRobin
+        | Policy::LeastInflight
+        | Policy::LeastResponseTime
+        | Policy::LeastBytes => seats.take_turn(index, sequence.fetch_add(1, Relaxed)),
+        Policy::WeightedRoundRobin => state.strides.iter().for_each(|strides| strides.advance(index, is_free)),
+        Policy::Random
+        | Policy::Sticky
+        | Policy::HashClientId
+        | Policy::HashTopic
+        | Policy::PowerOfTwo
+        | Policy::Capacity => {}
     }
 }
 
@@ -188,7 +214,7 @@ mod tests {
     fn an_empty_group_has_nobody_to_pick() {
         for policy in Policy::ALL {
             let (seats, view, sequence) = (seats(&[]), GroupView::new(), AtomicU64::new(0));
-            let state = PolicyState::new::<()>(&policy.into(), &[]);
+            let state = PolicyState::new::<()>(&policy.into(), &[], None);
             let table = Table { policy, seats: &seats, state: &state, view: &view, sequence: &sequence };
             assert_eq!(pick(table, &Dispatch::default(), &mut Rng::new(1)), None);
             assert_eq!(preview(table, &Dispatch::default(), &mut Rng::new(1)), None);

@@ -1,8 +1,9 @@
 //! What single policies need to know of members, or to remember, beside loads and turns.
 
 use crate::{
-    members::Seated,
-    policy::{Policy, rendezvous, weighted_round_robin::Strides},
+    key_pins::KeyPins,
+    members::{MemberId, Seated},
+    policy::{Policy, rendezvous, sticky::Sticky, weighted_round_robin::Strides},
     rules::Rules,
 };
 
@@ -10,18 +11,42 @@ use crate::{
 /// whose rules need them.
 #[derive(Debug)]
 pub(crate) struct PolicyState {
+    pub(crate) ids: Box<[MemberId]>,
     /// Of the clients, [spread](rendezvous::spread): for the policies that hash.
     pub(crate) identities: Box<[u64]>,
     /// For `weighted_round_robin`.
     pub(crate) strides: Option<Strides>,
+    /// For `sticky`; the same from snapshot to snapshot.
+    pub(crate) sticky: Option<Sticky>,
+    /// For ordered groups; the same from snapshot to snapshot.
+    pub(crate) pins: Option<KeyPins>,
 }
 
 impl PolicyState {
-    /// For the members in `roster`.
-    pub(crate) fn new<T>(rules: &Rules, roster: &[Seated<T>]) -> Self {
-        let identities = roster.iter().map(|seated| rendezvous::spread(seated.member.standing.identity)).collect();
-        let strides = (rules.policy == Policy::WeightedRoundRobin)
-            .then(|| Strides::new(roster.iter().map(|seated| (seated.member.standing.weight, seated.period_left))));
-        Self { identities, strides }
+    /// For the members in `roster`, after the state that was there `before`.
+    pub(crate) fn new<T>(rules: &Rules, roster: &[Seated<T>], before: Option<&Self>) -> Self {
+        let members = || roster.iter().map(|seated| &seated.member);
+        let is_sticky = rules.policy == Policy::Sticky;
+        let weights = || roster.iter().map(|seated| (seated.member.standing.weight, seated.period_left));
+        let sticky = || before.and_then(|before| before.sticky.clone()).unwrap_or_else(Sticky::new);
+        let pins = || before.and_then(|before| before.pins.clone()).unwrap_or_else(KeyPins::new);
+        Self {
+            ids: members().map(|member| member.id).collect(),
+            identities: members().map(|member| rendezvous::spread(member.standing.identity)).collect(),
+            strides: (rules.policy == Policy::WeightedRoundRobin).then(|| Strides::new(weights())),
+            sticky: is_sticky.then(sticky),
+            pins: (rules.is_ordered && !is_sticky).then(pins),
+        }
+    }
+
+    /// What a shadow begins with: tables that outlive snapshots are its own. It keeps no keys together.
+    pub(crate) fn copied(&self) -> Self {
+        Self {
+            ids: self.ids.clone(),
+            identities: self.identities.clone(),
+            strides: None, // made of the roster
+            sticky: self.sticky.as_ref().map(Sticky::copied),
+            pins: None,
+        }
     }
 }

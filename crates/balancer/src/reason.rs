@@ -3,11 +3,9 @@
 use std::cmp::Ordering;
 
 use crate::{
-    dispatch::Dispatch,
     explain::Candidate,
     members::MemberId,
     policy::{Policy, adaptive::SCAN_MAX},
-    rules::Rules,
 };
 
 /// Why a member was chosen, as far as its candidates tell; see [`Members::explain`](crate::Members::explain).
@@ -62,11 +60,11 @@ impl Reason {
         }
     }
 
-    /// Why a pick by `rules` took `chosen` from a group of `len` members, of whom `candidates`, as they were before
+    /// Why a pick by `policy`, where the message's key was held at `held_at`, took `chosen` from a group of `len` members, of whom `candidates`, as they were before
     /// it, are all or some.
     pub(crate) fn of(
-        rules: &Rules,
-        dispatch: &Dispatch,
+        policy: Policy,
+        held_at: Option<MemberId>,
         candidates: &[Candidate],
         len: usize,
         chosen: MemberId,
@@ -80,7 +78,10 @@ impl Reason {
         if taken.rank() == best_rank && rivals.clone().next().is_none() {
             return Self::OnlyCandidate;
         }
-        match rules.policy {
+        if held_at == Some(chosen) {
+            return Self::Key;
+        }
+        match policy {
             Policy::Adaptive => {
                 // By what is compared, the turns apart.
                 let place = |candidate: &Candidate| (candidate.rank(), candidate.steps());
@@ -90,7 +91,6 @@ impl Reason {
                     _ if len > SCAN_MAX => Self::BestOfSample,
                     Ordering::Less => Self::LeastWait,
                     Ordering::Equal if is_oldest => Self::OldestTurn,
-                    _ if rules.is_ordered && dispatch.key.is_some() => Self::Key,
                     _ if taken.rank() == best_rank && taken.predicted_wait.is_zero() => Self::Probe,
                     _ => Self::Overtaken,
                 }
@@ -98,7 +98,7 @@ impl Reason {
             Policy::ThesisScore => Self::Score,
             Policy::RoundRobin | Policy::WeightedRoundRobin => Self::Turn,
             Policy::Random | Policy::Capacity => Self::Random,
-            Policy::HashClientId | Policy::HashTopic => Self::Hash,
+            Policy::Sticky | Policy::HashClientId | Policy::HashTopic => Self::Hash,
             Policy::LeastInflight | Policy::LeastBytes => Self::LeastInFlight,
             Policy::LeastResponseTime => Self::LeastResponseTime,
             Policy::PowerOfTwo => Self::BestOfSample,

@@ -8,10 +8,12 @@ pub struct Rules {
     /// The policy that chooses.
     pub policy: Policy,
     /// Whether messages with a [`key`](crate::Dispatch::key) stay with their member while earlier ones of that
-    /// key are outstanding. Default: no.
+    /// key are outstanding, unless that member is less available than others or would not begin with them within a
+    /// second. `sticky` stays what it is. Costs the group 32 KiB, and a message with a key a compare and exchange.
+    /// Default: no.
     pub is_ordered: bool,
     /// A policy to evaluate beside the one that chooses, without acting on it
-    /// ([`Members::shadow`](crate::Members::shadow) tells how it compares). Default: none.
+    /// ([`Members::shadow`](crate::Members::shadow) tells how it compares). It knows no keys. Default: none.
     pub shadow: Option<Policy>,
 }
 

@@ -69,11 +69,11 @@ pub struct ShadowFigures {
 }
 
 impl Shadow {
-    /// `roster` as the shadow has it.
-    pub(crate) fn new<T>(roster: &[Seated<T>], record: Arc<ShadowRecord>) -> Self {
+    /// `roster` as the shadow has it; `before`: what its policy remembers so far.
+    pub(crate) fn new<T>(roster: &[Seated<T>], record: Arc<ShadowRecord>, before: Option<&PolicyState>) -> Self {
         let loads = roster.iter().map(|seated| Arc::clone(&seated.member.load)).collect();
         let turns: Vec<u64> = roster.iter().map(|seated| seated.turn).collect();
-        let state = PolicyState::new(&record.policy.into(), roster);
+        let state = PolicyState::new(&record.policy.into(), roster, before);
         Self { seats: Seats::new(loads, &turns), state, record }
     }
 

@@ -6,13 +6,19 @@
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed},
+    atomic::{
+        AtomicU8, AtomicU16, AtomicU64,
+        Ordering::{AcqRel, Acquire, Relaxed},
+    },
 };
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed},
+    atomic::{
+        AtomicU8, AtomicU16, AtomicU64,
+        Ordering::{AcqRel, Acquire, Relaxed},
+    },
 };
 
 pub(crate) use published::{Published, PublishedGuard};

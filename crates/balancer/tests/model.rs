@@ -3,7 +3,7 @@
 
 #![cfg(not(loom))]
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use proptest::prelude::*;
 use tenbin_balancer::{
@@ -12,6 +12,7 @@ use tenbin_balancer::{
 
 const CLIENTS: usize = 6;
 const GROUPS: usize = 2;
+const FULL: u32 = 1;
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -129,12 +130,14 @@ struct Model {
     clients: Vec<ModelClient>,
     /// Members in the order of their turns, oldest first.
     groups: [Vec<usize>; GROUPS],
+    /// Whom publishers were given, where that is not for the moment only.
+    stuck: [HashMap<u64, usize>; GROUPS],
     now: u64,
 }
 
 impl Model {
     /// All members that the policy allows for the next message.
-    fn allowed(&self, policy: Policy, group: usize) -> Vec<usize> {
+    fn allowed(&self, policy: Policy, group: usize, publisher: u64) -> Vec<usize> {
         let members = &self.groups[group];
         let Some(best) = members.iter().map(|&member| self.clients[member].rank()).min() else { return Vec::new() };
         let mut candidates = members.clone();
@@ -148,6 +151,10 @@ impl Model {
             | Policy::HashTopic
             | Policy::LeastResponseTime
             | Policy::Capacity => candidates,
+            Policy::Sticky => match self.stuck[group].get(&publisher) {
+                Some(held) if candidates.contains(held) => vec![*held],
+                _ => candidates,
+            },
             // Not the one that is worse than all others.
             Policy::PowerOfTwo => {
                 let outstanding = |member: &usize| self.clients[*member].outstanding.0;
@@ -174,7 +181,11 @@ impl Model {
         }
     }
 
-    fn book(&mut self, group: usize, member: usize, bytes: u32) {
+    fn book(&mut self, group: usize, member: usize, publisher: u64, bytes: u32) {
+        let held = self.stuck[group].get(&publisher).filter(|held| self.groups[group].contains(held));
+        if held.is_none_or(|&held| self.clients[held].rank() > FULL) {
+            self.stuck[group].insert(publisher, member);
+        }
         self.groups[group].retain(|&other| other != member);
         self.groups[group].push(member);
         self.clients[member].m_s += 1;
@@ -237,11 +248,11 @@ fn check(policy: Policy, events: &[Event]) -> Result<(), TestCaseError> {
                 let dispatch =
                     Dispatch { at: now, bytes, is_acknowledged, publisher, topic: publisher, ..Dispatch::default() };
                 let picked = members.pick(&dispatch, &mut rng).map(Member::value).copied();
-                let allowed = model.allowed(policy, group);
+                let allowed = model.allowed(policy, group, publisher);
                 match picked {
                     Some(member) => {
                         prop_assert!(allowed.contains(&member), "{} picked, {:?} allowed", member, allowed);
-                        model.book(group, member, bytes);
+                        model.book(group, member, publisher, bytes);
                     }
                     None => prop_assert!(allowed.is_empty()),
                 }
@@ -296,6 +307,11 @@ proptest! {
     #[test]
     fn random_stays_within_the_model(events in prop::collection::vec(event(), 0..200)) {
         check(Policy::Random, &events)?;
+    }
+
+    #[test]
+    fn sticky_stays_within_the_model(events in prop::collection::vec(event(), 0..200)) {
+        check(Policy::Sticky, &events)?;
     }
 
     #[test]

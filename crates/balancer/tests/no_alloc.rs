@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use tenbin_balancer::{Availability, Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng};
+use tenbin_balancer::{Availability, Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng, Rules};
 
 thread_local! {
     /// Per thread, so that the test harness does not disturb the count. `const` and without destructor, hence
@@ -45,7 +45,15 @@ fn allocations_of(work: impl FnOnce()) -> u64 {
 }
 
 fn at(now: Nanos) -> Dispatch {
-    Dispatch { at: now, bytes: 100, ..Dispatch::default() }
+    let hash = Rng::new(now.0 / 2).next_u64();
+    Dispatch {
+        at: now,
+        bytes: 100,
+        is_acknowledged: !now.0.is_multiple_of(3),
+        publisher: hash,
+        topic: hash,
+        key: Some(hash),
+    }
 }
 
 #[test]
@@ -55,9 +63,9 @@ fn the_counter_counts() {
 
 #[test]
 fn a_pick_allocates_nothing() {
-    for policy in Policy::ALL {
+    for (policy, is_ordered) in Policy::ALL.into_iter().flat_map(|policy| [(policy, false), (policy, true)]) {
         for len in [3, 1000] {
-            let group = Group::new(policy);
+            let group = Group::new(Rules { policy, is_ordered, shadow: None });
             let loads: Vec<_> = (0..len).map(|_| Arc::new(MemberLoad::new(Nanos(0)))).collect();
             for (id, load) in (0..).zip(&loads) {
                 group.join(MemberId(id), Arc::clone(load), 1, id, Nanos(0));
@@ -79,7 +87,7 @@ fn a_pick_allocates_nothing() {
                     }
                 });
                 assert!(picked > 0);
-                assert_eq!(allocations, 0, "{policy}, {len} members, {availability:?}");
+                assert_eq!(allocations, 0, "{policy}, ordered: {is_ordered}, {len} members, {availability:?}");
             }
         }
     }

@@ -159,7 +159,11 @@ impl Scan<'_> {
     fn best_of_some(&self, seats: &Seats, rng: &mut Rng) -> Option<Sighting> {
         let loads = seats.loads();
         let mut best = Best::NONE;
-        for index in [(); SAMPLE / 2].map(|()| rng.two_below(loads.len())).into_iter().flatten() {
+        let mut sample = [0; SAMPLE];
+        for pair in sample.chunks_exact_mut(2) {
+            pair.copy_from_slice(&rng.two_below(loads.len()));
+        }
+        for index in sample {
             let hot = loads[index].hot();
             best.compare(index, hot.finish(), self.key(hot), hot.sent_at());
         }
@@ -247,3 +251,6 @@ const SILENT_MESSAGES: u64 = 32;
 const PROBE_EVERY: u64 = 64;
 const PROBE_PATIENCE: u64 = 1024;
 const PROBE_PATIENCE_MAX_NS: u64 = 10_000_000_000;
+
+#[cfg(all(test, not(loom)))]
+mod tests;

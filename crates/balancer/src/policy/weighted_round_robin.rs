@@ -18,7 +18,7 @@ use std::hint::select_unpredictable;
 use crate::{
     pick::RESCANS_MAX,
     seats::Seats,
-    sync::{AtomicU64, OwnLine, Relaxed},
+    sync::{AtomicU64, OwnLine, Relaxed, change},
 };
 
 /// When each member is due, in the order of the seats.
@@ -89,10 +89,14 @@ impl Strides {
         is_ours
     }
 
-    /// The member is due a stride later, whatever happened since it was seen.
-    pub(crate) fn advance(&self, index: usize) {
+    /// The member is due a stride later, whatever happened since it was seen. `is_free`: it was chosen for being due.
+    pub(crate) fn advance(&self, index: usize, is_free: bool) {
         let Stride { due, length } = &self.members[index];
-        due.fetch_add(*length, Relaxed);
+        let now = self.now.0.load(Relaxed);
+        if is_free {
+            self.now.0.fetch_max(due.load(Relaxed), Relaxed);
+        }
+        change(due, |due| due.max(now).saturating_add(*length));
     }
 }
 
@@ -105,7 +109,7 @@ pub(crate) fn pick(seats: &Seats, strides: &Strides) -> Option<usize> {
         }
         seen = choose(seats, strides)?;
     }
-    strides.advance(seen.index);
+    strides.advance(seen.index, true);
     Some(seen.index)
 }
 

@@ -1,6 +1,5 @@
 //! The task that owns one Network Connection: reads, decodes, applies, and writes what waits for its client.
 
-use std::cell::RefCell;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -8,11 +7,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tenbin_balancer::Rng;
 use tenbin_codec::{
     Decoded, Decoder, Disconnect, DisconnectProperties, Packet, PacketType, QoS, ReasonCode, ReportCarriers, Text, Will,
 };
-use tenbin_session::{Connection, Delivery, PendingAck, Sent, SessionExpiry, Violation};
+use tenbin_session::{Connection, Delivery, PendingAck, SessionExpiry, Violation};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
 
@@ -20,15 +18,16 @@ use super::authentication::Refusal;
 use super::handshake::{self, Accepted};
 use super::reauthentication::Reauthentication;
 use super::relief::Relief;
+use super::sending::OUT_FULL;
 use super::throttle::{Throttle, Throttled};
 use super::transport::Transport;
 use super::unwritten::Unwritten;
 use super::words::words;
 use crate::auth::{Answer, Standing, enforcement};
 use crate::lifecycle::{self, ConnectionEnd};
-use crate::outbox::{Booked, Control, Taken};
+use crate::outbox::Control;
 use crate::registry::Lease;
-use crate::router::{Paged, Publisher};
+use crate::router::Publisher;
 use crate::shared::Shared;
 use crate::token_bucket::Rate;
 
@@ -91,7 +90,7 @@ pub(super) struct ConnectionTask<'a, S> {
     pub(super) relief: Relief,
     decoder: Decoder,
     timer: Option<Pin<Box<Sleep>>>,
-    socket_blocked: bool,
+    pub(super) socket_blocked: bool,
     /// Packets sent that the counters know of.
     counted_sent: u64,
     /// Bytes read since others were last let run.
@@ -100,14 +99,14 @@ pub(super) struct ConnectionTask<'a, S> {
 
 /// What is ready at once; more than one may be, and none may keep the others waiting.
 #[derive(Default)]
-struct Ready {
+pub(super) struct Ready {
     read: Option<std::io::Result<usize>>,
     /// Input that was held back may be decoded.
     resumed: bool,
     control: Option<Control>,
-    sent: bool,
+    pub(super) sent: bool,
     /// More retained messages are to be looked for.
-    more_retained: bool,
+    pub(super) more_retained: bool,
     answer: Option<Answer>,
     timer: bool,
 }
@@ -265,53 +264,6 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         Poll::Pending
     }
 
-    /// Takes what waits for the client, in its queue and as retained messages, and sends it, unless something else was
-    /// asked of us.
-    fn send_waiting(
-        &mut self,
-        context: &mut Context<'_>,
-        quota: usize,
-        room: usize,
-        ready: &mut Ready,
-    ) -> Option<Control> {
-        DELIVERIES.with_borrow_mut(|deliveries| {
-            let outbox = &self.lease.client.outbox;
-            if let Poll::Ready(Taken::Control(control)) = outbox.poll_take(context, quota, room.min(TAKE), deliveries) {
-                return Some(control);
-            }
-            if outbox.take_room_again() {
-                let subscriptions = self.lease.state.subscriptions.keys();
-                let rng = &mut Rng::new(self.lease.client.number);
-                self.shared.router.connected(subscriptions, Instant::now(), rng);
-            }
-            ready.more_retained = room > 0 && self.take_retained(quota, room.min(TAKE), deliveries);
-            if !deliveries.is_empty() {
-                self.send(deliveries, Instant::now());
-                ready.sent = true;
-            }
-            None
-        })
-    }
-
-    /// Takes a page of the retained messages that SUBSCRIBEs have asked for. Whether there is more to look for.
-    fn take_retained(&mut self, quota: usize, bytes: usize, into: &mut Vec<Delivery>) -> bool {
-        let pages = &mut self.lease.state.retained_pages;
-        if pages.is_empty() {
-            return false;
-        }
-        let queued = into.len();
-        let taken = into.iter().filter(|delivery| delivery.qos.is_acknowledged()).count();
-        let paged = pages.take(&self.shared.router, quota.saturating_sub(taken), bytes, Instant::now(), into);
-        let rights = &self.lease.client.rights;
-        let mut place = 0..;
-        let found = into.len();
-        into.retain(|delivery| {
-            place.next().is_some_and(|place| place < queued) || rights.may_receive_encoded(delivery.template.topic())
-        });
-        // What may not be received leaves its quota to others.
-        paged == Paged::More || into.len() < found
-    }
-
     /// Decodes and applies all whole packets that have come, as one batch. Whether a receiver lags.
     fn handle_input(&mut self, now: Instant) -> Result<bool, End> {
         let applied = self.apply_input(now);
@@ -341,23 +293,6 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
                 None => self.connection.acknowledge(ack, reason, now, out),
             }
         }
-    }
-
-    /// QoS 1 and 2 messages that may go to the client now. What is unacknowledged is bounded like what waits: by the
-    /// same number of bytes.
-    fn quota(&self) -> usize {
-        let in_flight_full = self.connection.session().in_flight_bytes() >= self.shared.config.queue_bytes_maximum();
-        if in_flight_full { 0 } else { usize::from(self.connection.send_quota()) }
-    }
-
-    /// Sends what waits in the client's queue, as far as that may go now.
-    fn send_own(&mut self, now: Instant) {
-        let room = OUT_FULL.saturating_sub(self.transport.out.len());
-        let quota = self.quota();
-        DELIVERIES.with_borrow_mut(|deliveries| {
-            self.lease.client.outbox.take_now(quota, room.min(TAKE), deliveries);
-            self.send(deliveries, now);
-        });
     }
 
     fn apply_input(&mut self, now: Instant) -> Result<(), End> {
@@ -391,40 +326,6 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         result
     }
 
-    fn send(&mut self, deliveries: &mut Vec<Delivery>, now: Instant) {
-        let (mut sent, mut expired, mut too_large) = (0, 0, 0);
-        let (mut unacknowledged, mut given_up) = (Booked::NOTHING, Booked::NOTHING);
-        let mut blocked = Vec::new();
-        for delivery in deliveries.drain(..) {
-            let booked = Booked::of(&delivery);
-            match self.connection.send(delivery, now, &mut self.transport.out) {
-                Sent::Written(None) => {
-                    sent += 1;
-                    unacknowledged += booked;
-                }
-                Sent::Written(Some(_)) => sent += 1, // its acknowledgement ends it
-                Sent::Expired => {
-                    expired += 1;
-                    given_up += booked;
-                }
-                Sent::TooLarge => {
-                    too_large += 1;
-                    given_up += booked;
-                }
-                Sent::Blocked(delivery) => blocked.push(delivery),
-            }
-        }
-        if !blocked.is_empty() {
-            self.lease.client.outbox.put_back(blocked.into_iter());
-        }
-        self.unwritten.push(unacknowledged, self.transport.end_of_output());
-        given_up.take_back(&self.lease.client.load, self.shared.clock.nanos(now));
-        let metrics = &self.shared.metrics;
-        metrics.messages_sent.add(sent);
-        metrics.dropped_expired.add(expired);
-        metrics.dropped_too_large.add(too_large);
-    }
-
     fn count_traffic(&mut self) {
         let metrics = &self.shared.metrics;
         let (received, sent) = self.transport.take_traffic();
@@ -438,13 +339,6 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
     fn rearm(&mut self) {
         if let (Some(timer), Some(at)) = (&mut self.timer, self.connection.poll_timeout()) {
             timer.as_mut().reset(at.into());
-        }
-    }
-
-    fn tell_socket_blocked(&mut self, blocked: bool) {
-        if blocked != self.socket_blocked {
-            self.socket_blocked = blocked;
-            self.lease.client.outbox.set_socket_blocked(blocked);
         }
     }
 
@@ -537,15 +431,6 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
     }
 }
 
-thread_local! {
-    /// What was taken from a queue and is being written: one a thread, since it is written before anything else.
-    static DELIVERIES: RefCell<Vec<Delivery>> = RefCell::default();
-}
-
-/// Unwritten bytes at which no more messages are taken and the client is not read from.
-const OUT_FULL: usize = 256 * 1024;
-/// Bytes of messages that are taken from the queue at once.
-const TAKE: usize = 128 * 1024;
 /// Bytes that are read before others are let run.
 const TURN_BYTES: usize = 256 * 1024;
 /// Places for acknowledgements that an idle connection keeps.

@@ -42,15 +42,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         }
     }
 
-    /// The socket has taken what it takes now; `is_backlogged`: not all.
-    pub(super) fn tell_written(&mut self, is_backlogged: bool) {
-        let booked = self.unwritten.take_written(self.transport.written());
-        if !booked.is_nothing() {
-            let now = self.shared.clock.nanos(Instant::now());
-            self.lease.client.load.written(booked.messages, booked.bytes, is_backlogged, now);
-        }
-    }
-
     /// Takes over a report that was published; what its acknowledgement says.
     pub(super) fn published_report(&mut self, publication: &Publication, now: Instant) -> ReasonCode {
         if !self.report_carriers.contains(ReportCarrier::Publish) {

@@ -8,6 +8,7 @@ mod listener;
 mod load_reports;
 mod reauthentication;
 mod relief;
+mod sending;
 mod throttle;
 mod transport;
 mod unwritten;

@@ -185,7 +185,8 @@ impl Connection {
         if self.is_counted(id) {
             self.sent_open = self.sent_open.saturating_sub(1);
         }
-        let shared = self.session.outbound.close(id).and_then(|stage| stage.shared());
+        let shared = self.session.outbound.stage(id).and_then(Stage::shared);
+        self.session.outbound.close(id);
         self.resend_more(now, out);
         Event::Delivered { packet_id: id, reason, shared }
     }
@@ -211,8 +212,8 @@ impl Connection {
                 self.session.outbound.sent_again(id, now);
                 self.sent_open += 1;
             } else {
-                let dropped = self.session.outbound.close(id);
-                self.dropped.push_back((id, dropped.and_then(|stage| stage.shared())));
+                self.session.outbound.close(id);
+                self.dropped.push_back((id, delivery.shared(now)));
             }
         }
     }

@@ -1,0 +1,204 @@
+//! Where the messages of an ordering key are, so that later ones can follow them.
+
+use std::{num::NonZeroU16, sync::Arc};
+
+use crate::{
+    dispatch::Dispatch,
+    members::MemberId,
+    nanos::Nanos,
+    sync::{AcqRel, Acquire, AtomicU64},
+};
+
+/// The place of an ordering key in its group's table. Keys that share a place share their member.
+///
+/// It stays with a message until that is done with: see [`Members::key_done`](crate::Members::key_done).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeySlot(NonZeroU16);
+
+impl KeySlot {
+    /// That of a key with this hash.
+    pub(crate) fn of(key: u64) -> Self {
+        Self(NonZeroU16::MIN.saturating_add((key >> (u64::BITS - SLOT_BITS)) as u16))
+    }
+
+    fn index(self) -> usize {
+        usize::from(self.0.get()) - 1
+    }
+}
+
+/// For each slot the member that has its messages, and how long it keeps them.
+///
+/// Written by pickers and by `key_done`, always by compare and exchange of the whole word. A picker books its
+/// message before it writes and takes the booking back if the exchange fails (release, acquire): whoever sees a
+/// message counted here finds it counted as outstanding with the member too, unless it is done with.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyPins(Arc<[AtomicU64]>);
+
+/// One slot.
+///
+/// ```text
+///  63            32 31                14 13           0
+/// +----------------+--------------------+--------------+
+/// |  low half of   |  until: 2^20 ns,   |  unacknow-   |
+/// |  the member id |  wraps in 275 s    |  ledged      |
+/// +----------------+--------------------+--------------+
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pin(u64);
+
+impl KeyPins {
+    pub(crate) fn new() -> Self {
+        Self((0..1 << SLOT_BITS).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    pub(crate) fn load(&self, slot: KeySlot) -> Pin {
+        Pin(self.0[slot.index()].load(Acquire))
+    }
+
+    /// Fails with what is there instead of `seen`.
+    pub(crate) fn replace(&self, slot: KeySlot, seen: Pin, next: Pin) -> Result<(), Pin> {
+        match self.0[slot.index()].compare_exchange(seen.0, next.0, AcqRel, Acquire) {
+            Ok(_) => Ok(()),
+            Err(is) => Err(Pin(is)),
+        }
+    }
+
+    /// An acknowledged message of the slot is no longer with the member.
+    pub(crate) fn done(&self, slot: KeySlot, member: MemberId) {
+        // `Err` where the slot is another member's by now.
+        let _ =
+            self.0[slot.index()].fetch_update(AcqRel, Acquire, |word| Pin(word).without_one(member).map(|pin| pin.0));
+    }
+}
+
+impl Pin {
+    /// Whether this is the member that has the messages. Ids that differ in their high half alone are not told
+    /// apart: 4 billion sessions lie between them.
+    pub(crate) fn is_of(self, member: MemberId) -> bool {
+        self.0 >> MEMBER_SHIFT == member.0 & MEMBER_MASK
+    }
+
+    /// Messages that have not been acknowledged; [`UNACKNOWLEDGED_MAX`] = that many or more.
+    pub(crate) fn unacknowledged(self) -> u64 {
+        self.0 & UNACKNOWLEDGED_MAX
+    }
+
+    /// Whether messages that nobody acknowledges may still be under way at `now`.
+    pub(crate) fn is_held_at(self, now: Nanos) -> bool {
+        let until = self.until();
+        let left = until.wrapping_sub(time_units(now.0)) & UNTIL_MASK;
+        // More is in the past: see the layout.
+        until != 0 && (1..=HOLD_MAX).contains(&left)
+    }
+
+    /// After one message more has been given to `member`, which will have finished it at `finish`.
+    pub(crate) fn with_one(self, member: MemberId, dispatch: &Dispatch, finish: u64) -> Self {
+        let (until, unacknowledged) = match self.is_of(member) {
+            true => (self.until(), self.unacknowledged()),
+            false => (0, 0),
+        };
+        let (until, unacknowledged) = match dispatch.is_acknowledged {
+            true => (until, (unacknowledged + 1).min(UNACKNOWLEDGED_MAX)),
+            // 0 says that there is none.
+            false => (time_units(finish.saturating_add(GRACE_NS + UNIT_NS - 1)).max(1), unacknowledged),
+        };
+        Self((member.0 & MEMBER_MASK) << MEMBER_SHIFT | until << UNTIL_SHIFT | unacknowledged)
+    }
+
+    /// `None` if there is nothing to change. A count that has reached its end is not known any more and stays: the
+    /// pin holds until the member has nothing outstanding at all.
+    fn without_one(self, member: MemberId) -> Option<Self> {
+        let is_counted = (1..UNACKNOWLEDGED_MAX).contains(&self.unacknowledged());
+        (self.is_of(member) && is_counted).then(|| Self(self.0 - 1))
+    }
+
+    fn until(self) -> u64 {
+        self.0 >> UNTIL_SHIFT & UNTIL_MASK
+    }
+}
+
+fn time_units(ns: u64) -> u64 {
+    (ns / UNIT_NS) & UNTIL_MASK
+}
+
+/// 4096 slots; few in models, which look at each.
+const SLOT_BITS: u32 = if cfg!(loom) { 1 } else { 12 };
+const UNACKNOWLEDGED_MAX: u64 = (1 << 14) - 1;
+const UNTIL_SHIFT: u32 = 14;
+const UNTIL_MASK: u64 = (1 << 18) - 1;
+const MEMBER_SHIFT: u32 = 32;
+const MEMBER_MASK: u64 = u32::MAX as u64;
+const UNIT_NS: u64 = 1 << 20;
+/// Beyond the predicted end.
+const GRACE_NS: u64 = 5_000_000;
+/// A second, which is how long a pin holds at most, and the grace.
+const HOLD_MAX: u64 = (1_000_000_000 + GRACE_NS) / UNIT_NS + 2;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const A: MemberId = MemberId(1);
+    const B: MemberId = MemberId(0xFFFF_FFFF_0000_0002);
+
+    fn acknowledged() -> Dispatch {
+        Dispatch { is_acknowledged: true, ..Dispatch::default() }
+    }
+
+    #[test]
+    fn slots_are_the_first_bits_of_a_key() {
+        let cases = [(0, 1), (1 << 52, 2), ((2 << 52) - 1, 2), (u64::MAX, 4096)];
+        for (key, slot) in cases {
+            assert_eq!(KeySlot::of(key).0.get(), slot);
+        }
+        assert_eq!(size_of::<Option<KeySlot>>(), 2);
+    }
+
+    #[test]
+    fn acknowledged_messages_are_counted_for_the_member_that_has_them() {
+        let (pins, slot) = (KeyPins::new(), KeySlot::of(77));
+        let add = |member| {
+            let seen = pins.load(slot);
+            pins.replace(slot, seen, seen.with_one(member, &acknowledged(), 0)).expect("nobody else writes");
+        };
+        let is = || (pins.load(slot).is_of(A), pins.load(slot).is_of(B), pins.load(slot).unacknowledged());
+        add(A);
+        add(A);
+        assert_eq!(is(), (true, false, 2));
+        pins.done(slot, B);
+        pins.done(KeySlot::of(u64::MAX), A);
+        assert_eq!(is(), (true, false, 2));
+        pins.done(slot, A);
+        assert_eq!(is(), (true, false, 1));
+        add(B);
+        assert_eq!(is(), (false, true, 1), "what another has is not counted");
+        pins.done(slot, A);
+        pins.done(slot, B);
+        pins.done(slot, B);
+        assert_eq!(is(), (false, true, 0));
+        assert!(!pins.load(slot).is_held_at(Nanos(0)));
+    }
+
+    #[test]
+    fn a_count_beyond_its_end_is_never_taken_for_a_smaller_one() {
+        let mut pin = Pin::default();
+        (0..UNACKNOWLEDGED_MAX + 5).for_each(|_| pin = pin.with_one(A, &acknowledged(), 0));
+        assert_eq!(pin.unacknowledged(), UNACKNOWLEDGED_MAX);
+        assert_eq!(pin.without_one(A), None);
+    }
+
+    #[test]
+    fn without_acknowledgements_a_pin_holds_five_milliseconds_beyond_the_end() {
+        // Also where the counter of time wraps, and where it says 0.
+        for start in [0, 100 * MS, UNTIL_MASK * UNIT_NS - MS, (UNTIL_MASK + 1) * UNIT_NS - 26 * MS, u64::MAX >> 2] {
+            let pin = Pin::default().with_one(A, &Dispatch::default(), start + 20 * MS);
+            for (after_ms, is_held) in [(0, true), (24, true), (28, false), (1_000, false), (100_000, false)] {
+                assert_eq!(pin.is_held_at(Nanos(start + after_ms * MS)), is_held, "{start} {after_ms}");
+            }
+            let later = pin.with_one(A, &acknowledged(), 0);
+            assert!(later.is_held_at(Nanos(start + 24 * MS)) && later.unacknowledged() == 1);
+        }
+        assert!(!Pin::default().is_held_at(Nanos(UNTIL_MASK * UNIT_NS)));
+    }
+}

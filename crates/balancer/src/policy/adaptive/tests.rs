@@ -1,0 +1,217 @@
+use std::{sync::Arc, time::Duration};
+
+use super::*;
+use crate::{
+    load::{Availability, MemberLoad},
+    nanos::Nanos,
+    report::LoadReport,
+    speed,
+};
+
+const MS: u64 = 1_000_000;
+const NOW_MS: u64 = 100_000;
+
+/// A group whose mean is 32 ms: the floor is 2 ms.
+const VIEW: View = View { mean_ns: 32 * MS, class: 0, max_ns: 100 * MS, has_evidence: true, is_reported: true };
+
+fn view() -> View {
+    View { class: speed::class(VIEW.mean_ns), ..VIEW }
+}
+
+fn load() -> Arc<MemberLoad> {
+    Arc::new(MemberLoad::new(Nanos(0)))
+}
+
+/// One that reported a moment ago.
+fn reporting(messages_in_queue: u64, processing_ms: u64) -> Arc<MemberLoad> {
+    let load = load();
+    let processing_time = Duration::from_millis(processing_ms);
+    load.report(&LoadReport { messages_in_queue, processing_time, draining: false }, Nanos(NOW_MS * MS));
+    load
+}
+
+/// One that acknowledges after so long.
+fn acknowledging(processing_ms: u64) -> Arc<MemberLoad> {
+    let load = load();
+    load.acknowledged(Nanos((NOW_MS - processing_ms) * MS), 100, Nanos(NOW_MS * MS));
+    load
+}
+
+fn book(load: &MemberLoad, at_ms: u64, is_acknowledged: bool) {
+    let dispatch = Dispatch { at: Nanos(at_ms * MS), bytes: 100, is_acknowledged, ..Dispatch::default() };
+    let service_ns = weigh(load.hot(), &view(), dispatch.at.0).service;
+    load.hot().book(&dispatch, service_ns, VIEW.mean_ns);
+}
+
+/// Wait, penalty, lateness and service time in ms.
+fn weighed(load: &MemberLoad, at_ms: u64) -> [u64; 4] {
+    let Weight { wait, penalty, late, service } = weigh(load.hot(), &view(), at_ms * MS);
+    [wait, penalty, late, service].map(|ns| ns / MS)
+}
+
+fn seats(loads: &[Arc<MemberLoad>]) -> Seats {
+    let turns: Vec<u64> = (0..loads.len() as u64).collect();
+    Seats::new(loads.iter().map(Arc::clone).collect(), &turns)
+}
+
+fn chosen(loads: &[Arc<MemberLoad>], at_ms: u64, rng: &mut Rng) -> usize {
+    let dispatch = Dispatch { at: Nanos(at_ms * MS), ..Dispatch::default() };
+    let seen = choose(&seats(loads), &view(), &AtomicU64::new(0), &dispatch, rng);
+    seen.expect("there are seats").index
+}
+
+#[test]
+fn a_booking_costs_its_time_which_passes() {
+    let load = reporting(0, 30);
+    assert_eq!(weighed(&load, NOW_MS)[0], 0);
+    book(&load, NOW_MS, false);
+    book(&load, NOW_MS, false);
+    load.written(2, 200, false, Nanos(NOW_MS * MS));
+    assert_eq!(weighed(&load, NOW_MS)[0], 60);
+    assert_eq!(weighed(&load, NOW_MS + 25)[0], 35);
+    assert_eq!(weighed(&load, NOW_MS + 99)[0], 0);
+}
+
+#[test]
+fn the_way_to_a_member_is_time_in_which_it_works() {
+    let load = acknowledging(30);
+    load.set_round_trip(Duration::from_millis(100));
+    book(&load, NOW_MS, true);
+    assert_eq!(weighed(&load, NOW_MS)[0], 30, "a message sent now comes when this one comes, and waits for it");
+}
+
+#[test]
+fn slow_classes_are_held_back_and_only_checked_speed_is_a_merit() {
+    let penalties = |of: fn(u64) -> Arc<MemberLoad>| [8, 32, 64, 256].map(|ms| weighed(&of(ms), NOW_MS)[1]);
+    assert_eq!(penalties(acknowledging), [0, 2, 4, 16]);
+    assert_eq!(penalties(|ms| reporting(0, ms)), [2, 2, 4, 16]);
+    let extremes = [1, speed::MAX_NS].map(|ns| class_penalty(speed::class(ns), &view()));
+    assert!(extremes[0] < MS && extremes[1] > 10_000 * MS, "{extremes:?}");
+}
+
+#[test]
+fn nobody_is_taken_for_faster_than_a_sixteenth_of_the_mean() {
+    assert_eq!(weighed(&reporting(0, 1), NOW_MS)[3], 2);
+    assert_eq!(weighed(&reporting(0, 3), NOW_MS)[3], 3);
+}
+
+#[test]
+fn who_is_late_stood_still_and_falls_behind() {
+    let load = acknowledging(30);
+    book(&load, NOW_MS, true);
+    book(&load, NOW_MS, true);
+    // The first acknowledgement was due after 30 ms.
+    assert_eq!(weighed(&load, NOW_MS + 30), [30, 2, 0, 30]);
+    assert_eq!(weighed(&load, NOW_MS + 50)[2], 20);
+    assert_eq!(weighed(&load, NOW_MS + 50)[0], 10 + 40);
+    assert_eq!(weighed(&load, NOW_MS + 530)[0], 530, "it had 30 ms left when it fell silent, 500 ms ago");
+}
+
+#[test]
+fn who_owes_its_first_acknowledgement_is_late_whatever_it_reports() {
+    let load = load();
+    book(&load, NOW_MS - 500, true);
+    load.report(&LoadReport { processing_time: Duration::from_micros(1), ..LoadReport::default() }, Nanos(NOW_MS * MS));
+    assert_eq!(weighed(&load, NOW_MS)[2], 500 - 2 * 32);
+    load.acknowledged(Nanos((NOW_MS - 500) * MS), 100, Nanos(NOW_MS * MS));
+    assert_eq!(weighed(&load, NOW_MS)[2], 0);
+}
+
+#[test]
+fn what_has_not_left_for_its_socket_is_not_finished() {
+    let load = reporting(0, 30);
+    (0..3).for_each(|_| book(&load, NOW_MS, false));
+    assert_eq!(weighed(&load, NOW_MS + 500)[0], 90);
+    load.written(2, 200, true, Nanos((NOW_MS + 500) * MS));
+    assert_eq!(weighed(&load, NOW_MS + 500)[0], 30);
+    load.written(1, 100, false, Nanos((NOW_MS + 500) * MS));
+    assert_eq!(weighed(&load, NOW_MS + 500)[0], 0);
+}
+
+#[test]
+fn a_newcomer_starts_slowly() {
+    let load = load();
+    let mut services = Vec::new();
+    for _ in 0..30 {
+        services.push(weighed(&load, NOW_MS)[3]);
+        book(&load, NOW_MS, true);
+    }
+    assert_eq!((services[0], services[8], services[23]), (32, 64, 124));
+    assert_eq!(services[24..], [128; 6]);
+    let veteran = self::load();
+    veteran.hot().book(&Dispatch::default(), 0, 0);
+    assert_eq!(weighed(&veteran, NOW_MS)[3], 32, "it began when nobody was known");
+}
+
+#[test]
+fn who_says_nothing_among_those_who_report_is_taken_for_slow() {
+    let load = load();
+    for _ in 0..33 {
+        load.hot().book(&Dispatch::default(), 0, 0);
+        load.written(1, 0, false, Nanos(0));
+    }
+    assert_eq!(weighed(&load, NOW_MS)[3], 64, "the slowest there is, but no more than twice the mean");
+    let recent = View { is_reported: false, ..view() };
+    assert_eq!(weigh(load.hot(), &recent, NOW_MS * MS).service, 32 * MS);
+}
+
+#[test]
+fn where_nobody_gives_evidence_only_sockets_count() {
+    let blind = View { has_evidence: false, is_reported: false, ..view() };
+    let load = load();
+    book(&load, NOW_MS, false);
+    load.written(1, 100, false, Nanos(NOW_MS * MS));
+    assert_eq!(weigh(load.hot(), &blind, NOW_MS * MS).wait, 0);
+    assert!(weigh(load.hot(), &view(), NOW_MS * MS).wait > 0);
+}
+
+#[test]
+fn the_least_wait_is_chosen_and_ties_go_by_turn() {
+    let loads = [reporting(3, 30), reporting(1, 30), reporting(1, 30), reporting(2, 30)];
+    assert_eq!(chosen(&loads, NOW_MS, &mut Rng::new(1)), 1);
+    assert_eq!(chosen(&loads, NOW_MS + 500, &mut Rng::new(1)), 0, "all are idle");
+    loads[0].set_availability(Availability::Full);
+    assert_eq!(chosen(&loads, NOW_MS + 500, &mut Rng::new(1)), 1);
+    loads.iter().for_each(|load| load.set_availability(Availability::Offline));
+    loads[3].set_availability(Availability::Full);
+    assert_eq!(chosen(&loads, NOW_MS + 500, &mut Rng::new(1)), 3);
+}
+
+#[test]
+fn a_slow_one_that_was_long_unused_is_tried_now_and_then() {
+    let loads = [reporting(0, 32), reporting(0, 320)];
+    let mut rng = Rng::new(3);
+    let tries = |at_ms, rng: &mut Rng| (0..6_400).filter(|_| chosen(&loads, at_ms, rng) == 1).count();
+    loads[1].hot().book(&Dispatch { at: Nanos(NOW_MS * MS), ..Dispatch::default() }, 1, 1);
+    loads[1].written(1, 0, false, Nanos(NOW_MS * MS));
+    assert_eq!(tries(NOW_MS + 1_000, &mut rng), 0);
+    let tried = tries(NOW_MS + 11_000, &mut rng);
+    assert!((50..=150).contains(&tried), "one of 64 is 100: {tried}");
+}
+
+#[test]
+fn of_many_a_good_one_is_chosen_among_a_few() {
+    let loads: Vec<_> = (0..1_000).map(|index| reporting(index % 100, 30)).collect();
+    let mut rng = Rng::new(9);
+    let queues: Vec<usize> = (0..1_000).map(|_| chosen(&loads, NOW_MS, &mut rng) % 100).collect();
+    let mean = queues.iter().sum::<usize>() as f64 / 1_000.0;
+    assert!((4.0..8.0).contains(&mean), "the best of 16 is at 100/17: {mean}");
+    // If none of the few is ready, all are looked at.
+    loads.iter().for_each(|load| load.set_availability(Availability::Full));
+    loads[777].set_availability(Availability::Ready);
+    assert!((0..100).all(|_| chosen(&loads, NOW_MS, &mut rng) == 777));
+}
+
+#[test]
+fn extremes_do_not_overflow() {
+    let load = acknowledging(30);
+    for at in [0, 1, NOW_MAX_NS, u64::MAX] {
+        let dispatch = Dispatch { at: Nanos(at), bytes: u32::MAX, is_acknowledged: true, ..Dispatch::default() };
+        for _ in 0..3 {
+            load.hot().book(&dispatch, u64::MAX / 2, u64::MAX / 2);
+            for now in [0, 1, NOW_MAX_NS, u64::MAX] {
+                weigh(load.hot(), &view(), now);
+            }
+        }
+    }
+}

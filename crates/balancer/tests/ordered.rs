@@ -1,0 +1,236 @@
+//! An ordered group against a naive model: as long as messages of a key are outstanding, the next one goes where
+//! they are, unless that member is less available than another or would let it wait for more than a second;
+//! otherwise to whom the policy says.
+
+#![cfg(not(loom))]
+
+use std::{sync::Arc, time::Duration};
+
+use proptest::prelude::*;
+use tenbin_balancer::{Availability, Dispatch, Group, KeySlot, MemberId, MemberLoad, Nanos, Policy, Rng, Rules};
+
+const CLIENTS: usize = 4;
+const KEYS: usize = 5;
+const BYTES: u32 = 100;
+const GRACE: u64 = 5_000_000;
+/// What the crate rounds time up by.
+const UNIT: u64 = 1 << 20;
+
+#[derive(Clone, Debug)]
+enum Event {
+    Advance(u64),
+    Pick { key: usize, is_acknowledged: bool },
+    Done { message: prop::sample::Index, is_taken_back: bool },
+    SetAvailability { client: usize, availability: Availability },
+    Leave { client: usize },
+    Join { client: usize },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let availability =
+        prop_oneof![4 => Just(Availability::Ready), 1 => Just(Availability::Full), 1 => Just(Availability::Offline)];
+    prop_oneof![
+        4 => prop_oneof![3 => 0..8_000_000_u64, 1 => Just(20_000_000)].prop_map(Event::Advance),
+        12 => (0..KEYS, prop::bool::weighted(0.8)).prop_map(|(key, is_acknowledged)| {
+            Event::Pick { key, is_acknowledged }
+        }),
+        8 => (any::<prop::sample::Index>(), prop::bool::weighted(0.2)).prop_map(|(message, is_taken_back)| {
+            Event::Done { message, is_taken_back }
+        }),
+        1 => (0..CLIENTS, availability).prop_map(|(client, availability)| {
+            Event::SetAvailability { client, availability }
+        }),
+        1 => (0..CLIENTS).prop_map(|client| Event::Leave { client }),
+        1 => (0..CLIENTS).prop_map(|client| Event::Join { client }),
+    ]
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Outstanding {
+    key: usize,
+    slot: KeySlot,
+    client: usize,
+    sent_at: u64,
+}
+
+#[derive(Debug, Default)]
+struct Model {
+    now: u64,
+    /// Members in the order of their turns, oldest first.
+    turns: Vec<usize>,
+    outstanding: Vec<Outstanding>,
+    /// Where the last message of each key went, and until when it counts as under way if nobody acknowledges it.
+    last: [Option<(usize, u64)>; KEYS],
+    /// Keys that had to leave messages behind, until these are done with: their order is broken already.
+    is_torn: [bool; KEYS],
+}
+
+fn check(policy: Policy, events: &[Event]) -> Result<(), TestCaseError> {
+    let group = Group::new(Rules { policy, is_ordered: true, shadow: None });
+    let loads: [Arc<MemberLoad>; CLIENTS] = std::array::from_fn(|_| Arc::new(MemberLoad::new(Nanos(0))));
+    let rank = |client: &usize| loads[*client].availability() as u8;
+    let mut model = Model::default();
+    let mut rng = Rng::new(5);
+    for (client, load) in loads.iter().enumerate() {
+        group.join(MemberId(client as u64), Arc::clone(load), 1, client, Nanos(0));
+        model.turns.push(client);
+    }
+    for event in events {
+        let now = Nanos(model.now);
+        match *event {
+            Event::Advance(by) => model.now += by,
+            Event::SetAvailability { client, availability } => loads[client].set_availability(availability),
+            Event::Leave { client } => {
+                group.leave(MemberId(client as u64));
+                model.turns.retain(|&member| member != client);
+            }
+            Event::Join { client } => {
+                group.join(MemberId(client as u64), Arc::clone(&loads[client]), 1, client, now);
+                if !model.turns.contains(&client) {
+                    model.turns.push(client);
+                }
+            }
+            Event::Done { message, is_taken_back } => {
+                if model.outstanding.is_empty() {
+                    continue;
+                }
+                let message = model.outstanding.remove(message.index(model.outstanding.len()));
+                match is_taken_back {
+                    true => loads[message.client].taken_back(1, BYTES.into(), now),
+                    false => loads[message.client].acknowledged(Nanos(message.sent_at), BYTES, now),
+                }
+                group.members().key_done(message.slot, MemberId(message.client as u64));
+            }
+            Event::Pick { key, is_acknowledged } => {
+                let hash = Rng::new(key as u64).next_u64();
+                let dispatch =
+                    Dispatch { at: now, bytes: BYTES, is_acknowledged, key: Some(hash), ..Dispatch::default() };
+                let members = group.members();
+                let wait = |client: usize| {
+                    let id = MemberId(client as u64);
+                    let candidate = members.explain(&dispatch).into_iter().find(|candidate| candidate.member == id);
+                    candidate.map(|candidate| candidate.predicted_wait)
+                };
+                let best = model.turns.iter().map(rank).min();
+                let bearable = |client: usize| {
+                    Some(rank(&client)) == best && wait(client).is_some_and(|wait| wait <= Duration::from_secs(1))
+                };
+                let is_outstanding = model.outstanding.iter().any(|message| message.key == key);
+                model.is_torn[key] &= is_outstanding;
+                let is_torn = model.is_torn[key];
+                let kept = model.last[key].filter(|&(client, _)| bearable(client));
+                let has_to_stay = |until: u64| !is_torn && (now.0 < until || is_outstanding);
+                let is_free = |(_, until): (usize, u64)| now.0 > until + 2 * UNIT && !is_outstanding;
+                let oldest = model.turns.iter().copied().find(|client| Some(rank(client)) == best);
+                let picked = members.pick(&dispatch, &mut rng).map(|member| *member.value());
+                prop_assert_eq!(picked.is_some(), oldest.is_some());
+                let Some(picked) = picked else { continue };
+                match kept {
+                    Some((kept, until)) if has_to_stay(until) => prop_assert_eq!(picked, kept, "key {}", key),
+                    kept if policy == Policy::RoundRobin && kept.is_none_or(is_free) => {
+                        prop_assert_eq!(Some(picked), oldest);
+                    }
+                    _ => prop_assert_eq!(Some(rank(&picked)), best),
+                }
+                let until = match (is_acknowledged, model.last[key]) {
+                    (false, _) => now.0 + wait(picked).expect("a member").as_nanos() as u64 + GRACE,
+                    (true, Some((client, until))) if client == picked => until,
+                    (true, _) => 0,
+                };
+                model.is_torn[key] |= is_outstanding && model.last[key].is_some_and(|(client, _)| client != picked);
+                model.last[key] = Some((picked, until));
+                model.turns.retain(|&member| member != picked);
+                model.turns.push(picked);
+                if is_acknowledged {
+                    let slot = dispatch.key_slot().expect("it has a key");
+                    model.outstanding.push(Outstanding { key, slot, client: picked, sent_at: now.0 });
+                } else {
+                    loads[picked].written(1, BYTES.into(), false, now);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn keys_stay_while_their_messages_are_outstanding_and_take_turns_otherwise(
+        events in prop::collection::vec(event(), 0..150),
+    ) {
+        check(Policy::RoundRobin, &events)?;
+    }
+
+    #[test]
+    fn whatever_the_policy(
+        policy in prop::sample::select(Policy::ALL.to_vec()), events in prop::collection::vec(event(), 0..150),
+    ) {
+        // This one goes by publisher, and its publishers all are the same here.
+        if policy != Policy::Sticky {
+            check(policy, &events)?;
+        }
+    }
+}
+
+#[test]
+fn a_key_that_is_too_hot_for_one_member_moves() {
+    let group = Group::new(Rules { policy: Policy::Adaptive, is_ordered: true, shadow: None });
+    let loads = [0, 1].map(|id| {
+        let load = Arc::new(MemberLoad::new(Nanos(0)));
+        group.join(MemberId(id), Arc::clone(&load), 1, id, Nanos(0));
+        let (sent_at, now) = (Nanos(0), Nanos(100_000_000));
+        let dispatch = Dispatch { at: sent_at, is_acknowledged: true, ..Dispatch::default() };
+        group.members().pick_where(&dispatch, |member| member.id() == MemberId(id));
+        load.acknowledged(sent_at, 0, now);
+        load
+    });
+    let dispatch = Dispatch { at: Nanos(200_000_000), is_acknowledged: true, key: Some(7), ..Dispatch::default() };
+    let members = group.members();
+    let picked: Vec<_> =
+        (0..24).map(|_| *members.pick(&dispatch, &mut Rng::new(1)).expect("two members").value()).collect();
+    let first = picked[0];
+    let stayed = picked.iter().take_while(|&&id| id == first).count();
+    assert!((10..=12).contains(&stayed), "{picked:?}");
+    assert_eq!(picked[stayed..stayed + 5], [1 - first; 5], "and stays there");
+    assert_eq!(loads.iter().map(|load| load.snapshot().outstanding_messages).sum::<u64>(), 24);
+}
+
+#[test]
+fn messages_without_a_key_and_groups_without_order_are_free() {
+    for (is_ordered, key) in [(true, None), (false, Some(7))] {
+        let group = Group::new(Rules { policy: Policy::RoundRobin, is_ordered, shadow: None });
+        for id in 0..3 {
+            group.join(MemberId(id), Arc::new(MemberLoad::new(Nanos(0))), 1, id, Nanos(0));
+        }
+        let dispatch = Dispatch { is_acknowledged: true, key, ..Dispatch::default() };
+        let members = group.members();
+        let picked: Vec<_> =
+            (0..4).map(|_| *members.pick(&dispatch, &mut Rng::new(1)).expect("three members").value()).collect();
+        assert_eq!(picked, [0, 1, 2, 0]);
+    }
+}
+
+#[test]
+fn order_and_publishers_outlive_joining_leaving_and_new_rules_of_the_kind() {
+    for policy in [Policy::RoundRobin, Policy::Sticky] {
+        let rules = Rules { policy, is_ordered: true, shadow: None };
+        let group = Group::new(rules);
+        let join = |id| group.join(MemberId(id), Arc::new(MemberLoad::new(Nanos(0))), 1, id, Nanos(0));
+        (0..3).for_each(join);
+        let dispatch = Dispatch { is_acknowledged: true, key: Some(7), publisher: 9, ..Dispatch::default() };
+        let pick = || group.members().pick(&dispatch, &mut Rng::new(1)).map(|member| *member.value());
+        let first = pick();
+        join(10);
+        assert_eq!(pick(), first);
+        assert!(group.leave(MemberId((first.expect("a member") + 1) % 3)));
+        assert_eq!(pick(), first);
+        group.set_rules(Rules { shadow: Some(Policy::Random), ..rules });
+        assert_eq!(pick(), first);
+        assert!(group.leave(MemberId(first.expect("a member"))));
+        let second = pick();
+        assert_ne!(second, first);
+        assert_eq!(pick(), second);
+    }
+}

@@ -1,0 +1,139 @@
+//! What goes to the client: from its queue and the retained messages that it has asked for into its socket.
+
+use std::cell::RefCell;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use tenbin_balancer::Rng;
+use tenbin_session::{Delivery, Sent};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::connection::{ConnectionTask, Ready};
+use crate::outbox::{Booked, Control, Taken};
+use crate::router::Paged;
+
+impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
+    /// Takes what waits for the client, in its queue and as retained messages, and sends it, unless something else was
+    /// asked of us.
+    pub(super) fn send_waiting(
+        &mut self,
+        context: &mut Context<'_>,
+        quota: usize,
+        room: usize,
+        ready: &mut Ready,
+    ) -> Option<Control> {
+        DELIVERIES.with_borrow_mut(|deliveries| {
+            let outbox = &self.lease.client.outbox;
+            if let Poll::Ready(Taken::Control(control)) = outbox.poll_take(context, quota, room.min(TAKE), deliveries) {
+                return Some(control);
+            }
+            if outbox.take_room_again() {
+                let subscriptions = self.lease.state.subscriptions.keys();
+                let rng = &mut Rng::new(self.lease.client.number);
+                self.shared.router.connected(subscriptions, Instant::now(), rng);
+            }
+            ready.more_retained = room > 0 && self.take_retained(quota, room.min(TAKE), deliveries);
+            if !deliveries.is_empty() {
+                self.send(deliveries, Instant::now());
+                ready.sent = true;
+            }
+            None
+        })
+    }
+
+    /// Takes a page of the retained messages that SUBSCRIBEs have asked for. Whether there is more to look for.
+    fn take_retained(&mut self, quota: usize, bytes: usize, into: &mut Vec<Delivery>) -> bool {
+        let pages = &mut self.lease.state.retained_pages;
+        if pages.is_empty() {
+            return false;
+        }
+        let queued = into.len();
+        let taken = into.iter().filter(|delivery| delivery.qos.is_acknowledged()).count();
+        let paged = pages.take(&self.shared.router, quota.saturating_sub(taken), bytes, Instant::now(), into);
+        let rights = &self.lease.client.rights;
+        let mut place = 0..;
+        let found = into.len();
+        into.retain(|delivery| {
+            place.next().is_some_and(|place| place < queued) || rights.may_receive_encoded(delivery.template.topic())
+        });
+        // What may not be received leaves its quota to others.
+        paged == Paged::More || into.len() < found
+    }
+
+    /// QoS 1 and 2 messages that may go to the client now. What is unacknowledged is bounded like what waits: by the
+    /// same number of bytes.
+    pub(super) fn quota(&self) -> usize {
+        let in_flight_full = self.connection.session().in_flight_bytes() >= self.shared.config.queue_bytes_maximum();
+        if in_flight_full { 0 } else { usize::from(self.connection.send_quota()) }
+    }
+
+    /// Sends what waits in the client's queue, as far as that may go now.
+    pub(super) fn send_own(&mut self, now: Instant) {
+        let room = OUT_FULL.saturating_sub(self.transport.out.len());
+        let quota = self.quota();
+        DELIVERIES.with_borrow_mut(|deliveries| {
+            self.lease.client.outbox.take_now(quota, room.min(TAKE), deliveries);
+            self.send(deliveries, now);
+        });
+    }
+
+    fn send(&mut self, deliveries: &mut Vec<Delivery>, now: Instant) {
+        let (mut sent, mut expired, mut too_large) = (0, 0, 0);
+        let (mut unacknowledged, mut given_up) = (Booked::NOTHING, Booked::NOTHING);
+        let mut blocked = Vec::new();
+        for delivery in deliveries.drain(..) {
+            let booked = Booked::of(&delivery);
+            match self.connection.send(delivery, now, &mut self.transport.out) {
+                Sent::Written(None) => {
+                    sent += 1;
+                    unacknowledged += booked;
+                }
+                Sent::Written(Some(_)) => sent += 1, // its acknowledgement ends it
+                Sent::Expired => {
+                    expired += 1;
+                    given_up += booked;
+                }
+                Sent::TooLarge => {
+                    too_large += 1;
+                    given_up += booked;
+                }
+                Sent::Blocked(delivery) => blocked.push(delivery),
+            }
+        }
+        if !blocked.is_empty() {
+            self.lease.client.outbox.put_back(blocked.into_iter());
+        }
+        self.unwritten.push(unacknowledged, self.transport.end_of_output());
+        given_up.take_back(&self.lease.client.load, self.shared.clock.nanos(now));
+        let metrics = &self.shared.metrics;
+        metrics.messages_sent.add(sent);
+        metrics.dropped_expired.add(expired);
+        metrics.dropped_too_large.add(too_large);
+    }
+
+    pub(super) fn tell_socket_blocked(&mut self, blocked: bool) {
+        if blocked != self.socket_blocked {
+            self.socket_blocked = blocked;
+            self.lease.client.outbox.set_socket_blocked(blocked);
+        }
+    }
+
+    /// The socket has taken what it takes now; `is_backlogged`: not all.
+    pub(super) fn tell_written(&mut self, is_backlogged: bool) {
+        let booked = self.unwritten.take_written(self.transport.written());
+        if !booked.is_nothing() {
+            let now = self.shared.clock.nanos(Instant::now());
+            self.lease.client.load.written(booked.messages, booked.bytes, is_backlogged, now);
+        }
+    }
+}
+
+thread_local! {
+    /// What was taken from a queue and is being written: one a thread, since it is written before anything else.
+    static DELIVERIES: RefCell<Vec<Delivery>> = RefCell::default();
+}
+
+/// Unwritten bytes at which no more messages are taken and the client is not read from.
+pub(super) const OUT_FULL: usize = 256 * 1024;
+/// Bytes of messages that are taken from the queue at once.
+const TAKE: usize = 128 * 1024;
