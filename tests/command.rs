@@ -58,7 +58,7 @@ fn help_lists_the_subcommands() {
     let output = tenbin(&["--help"]);
     assert!(output.status.success());
     let help = String::from_utf8_lossy(&output.stdout).into_owned();
-    for subcommand in ["broker ", "passwd ", "loadgen "] {
+    for subcommand in ["broker ", "passwd ", "loadgen ", "simulate "] {
         assert!(help.lines().any(|line| line.trim_start().starts_with(subcommand)), "{subcommand} is missing:\n{help}");
     }
 
@@ -67,6 +67,24 @@ fn help_lists_the_subcommands() {
     let help = String::from_utf8_lossy(&output.stdout).into_owned();
     for option in ["--config", "--listen", "--policy", "--log"].into_iter().chain(Policy::ALL.map(Policy::name)) {
         assert!(help.contains(option), "{option} is missing:\n{help}");
+    }
+}
+
+#[test]
+fn simulate_compares_the_policies_of_a_file_and_names_what_is_wrong_with_it() {
+    let file = ConfigFile::new("messages = 30\narrivals = { fixed = \"10ms\" }\n[[workers]]\nservice = \"5ms\"\n");
+    let output = tenbin(&["simulate", file.path(), "--policy", "round_robin,central_queue", "--format", "json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let cases: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let waiting = [0, 1].map(|index| cases[0]["policies"][index]["waiting_ms"]["mean"].as_f64());
+    assert_eq!(waiting, [Some(0.2), Some(0.0)]);
+
+    let file = ConfigFile::new("messages = 30\nmesages = 30\n");
+    let output = tenbin(&["simulate", file.path()]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.lines().count() == 1, "{said}");
+    for word in [file.path(), "line 2", "mesages"] {
+        assert!(said.contains(word), "{word} is missing in {said}");
     }
 }
 

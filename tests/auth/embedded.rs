@@ -296,24 +296,39 @@ impl Drop for Thought {
     }
 }
 
-/// Bad input: a flood of clients that connect and are gone.
+/// Bad input: a flood of clients that connect and are gone, with and without something sent ahead.
 #[test]
-fn a_client_that_has_closed_gives_its_place_up_at_once() {
+fn of_clients_that_have_closed_few_keep_their_place() {
     let config =
         Config::parse("listen = [\"127.0.0.1:0\"]\n[connections]\nconnect_timeout_ms = 600000").expect("legal");
-    let (thought, forgotten) = mpsc::sync_channel(10);
+    let (thought, forgotten) = mpsc::sync_channel(20);
     let embedded = Embedded::start(config, |builder| builder.authenticator(Thinker(thought)));
-    for version in VERSIONS {
+    let connect = |version, is_ahead: bool| {
         let mut client = RawClient::open(embedded.addresses()[0], version);
         client.send(&Packet::Connect(Box::new(Connect::new(version, text("c")))));
-        drop(client);
-        forgotten.recv_timeout(PATIENCE).expect("a client that is gone is forgotten");
+        if is_ahead {
+            client.send(&Packet::Publish(crate::support::message("a", "x")));
+        }
+        client
+    };
+    let is_forgotten = || forgotten.recv_timeout(PATIENCE).expect("a client that is gone is forgotten");
+    (0..4).for_each(|number| drop(connect(ProtocolVersion::V5, number % 2 == 0)));
+    for version in VERSIONS {
+        for is_ahead in [false, true] {
+            drop(connect(version, is_ahead));
+            is_forgotten();
+        }
     }
+    // One that listens is told.
+    let said = connect(ProtocolVersion::V5, true).half_close();
+    assert!(matches!(&said[..], [Packet::ConnAck(connack)] if connack.reason == ReasonCode::ServerBusy), "{said:?}");
+    is_forgotten();
     let mut client = ask(&embedded);
     expect_auth(&mut client, ReasonCode::ContinueAuthentication, "who?");
     client.send(&auth(ReasonCode::ContinueAuthentication, "carol"));
     drop(client);
-    forgotten.recv_timeout(PATIENCE).expect("a client that is gone is forgotten");
+    is_forgotten();
+    assert!(forgotten.try_recv().is_err(), "four may wait");
 }
 
 /// Keep Alive counts during the exchange.

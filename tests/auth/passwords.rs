@@ -163,6 +163,22 @@ fn what_a_client_sends_ahead_counts_though_it_has_closed() {
     }
 }
 
+/// FIN says that the client sends nothing more, not that it does not listen.
+#[test]
+fn a_client_that_sends_nothing_but_connect_gets_its_connack() {
+    let guarded = Guarded::start("");
+    for version in VERSIONS {
+        for (password, reason) in [("wonderland", ReasonCode::Success), ("wrong", ReasonCode::BadUserNameOrPassword)] {
+            let mut client = guarded.broker.open(version);
+            let connect = with_password(Connect::new(version, text("c")), "alice", password);
+            client.send(&Packet::Connect(Box::new(connect)));
+            let said = client.half_close();
+            let [Packet::ConnAck(connack)] = &said[..] else { panic!("{version}: {said:?}") };
+            assert_eq!(connack.reason, reason, "{version}");
+        }
+    }
+}
+
 /// What a broker says that does not start, in one line.
 fn refusal(config: &str) -> String {
     let config = ConfigFile::new(config);

@@ -16,6 +16,19 @@ fn paho_for_python_passes_its_script() {
 }
 
 #[test]
+fn paho_for_python_works_in_a_scenario_and_loses_nothing() {
+    let probe = "import paho.mqtt, sys; sys.exit(int(paho.mqtt.__version__.split('.')[0]) < 2)";
+    if is_installed("Paho for Python, version 2", Command::new("python3").args(["-c", probe]), &[0]) {
+        let worker = format!("python3 -B {}/crates/loadgen/workers/paho_worker.py", env!("CARGO_MANIFEST_DIR"));
+        let scenario = ["loadgen", "scenario", "2", "--qos", "1", "--duration", "500ms", "--worker-command", &worker];
+        let output = Command::new(env!("CARGO_BIN_EXE_tenbin")).args(scenario).output().expect("our own binary");
+        let said = String::from_utf8_lossy(&output.stdout);
+        let complaints = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("published 50, received 50, lost 0, duplicated 0\n"), "{said}{complaints}");
+    }
+}
+
+#[test]
 fn mqtt_js_passes_its_script() {
     let modules = built("node/node_modules");
     if is_installed("Node.js", Command::new("node").arg("--version"), &[0]) && is_built("mqtt.js", &modules) {

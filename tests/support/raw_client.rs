@@ -311,9 +311,14 @@ impl RawClient {
     }
 
     /// Drops the connection without a word, and waits until the broker has noticed.
-    pub(crate) fn cut(mut self) {
+    pub(crate) fn cut(self) {
+        self.half_close();
+    }
+
+    /// Says that it sends nothing more, and listens until the broker has closed.
+    pub(crate) fn half_close(mut self) -> Vec<Packet> {
         let _ = self.stream.shutdown(Shutdown::Write);
-        self.read_to_end();
+        self.read_to_end()
     }
 
     /// Reads until the broker has closed, whatever it says until then.

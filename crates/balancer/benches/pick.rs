@@ -16,7 +16,7 @@ use std::{
 };
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use tenbin_balancer::{Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng};
+use tenbin_balancer::{Acknowledged, Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng};
 
 const SIZES: [u64; 6] = [3, 16, 64, 256, 1000, 10_000];
 const START: Nanos = Nanos(1_000_000_000);
@@ -33,7 +33,7 @@ fn group_of(policy: Policy, len: u64) -> Group<u64> {
         load.report(&report, START);
         if id % 2 == 0 {
             // Known by its acknowledgements; the others by their reports.
-            load.acknowledged(Nanos(START.0 - 30_000), 100, START);
+            load.acknowledged(&Acknowledged::one(Nanos(START.0 - 30_000), 100, START));
         }
         group.join(MemberId(id), load, 1, id, Nanos(id));
     }

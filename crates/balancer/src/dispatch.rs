@@ -26,9 +26,8 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
-    /// What stands for the key until the message is done with, to be given to
-    /// [`Members::key_done`](crate::Members::key_done); `None` without a key.
-    pub fn key_slot(&self) -> Option<KeySlot> {
+    /// Where the key is in the group's table.
+    pub(crate) fn key_slot(&self) -> Option<KeySlot> {
         self.key.map(KeySlot::of)
     }
 }

@@ -9,14 +9,14 @@ pub(crate) use verdict::{Finish, Observed, Verdict};
 use mean::RunningMean;
 use reports::Reports;
 
-use crate::speed;
+use crate::{acknowledged::Acknowledged, speed};
 
 /// The effective processing time of a client and the state behind it. Pure: no clock, no atomics.
 ///
 /// | evidence | call | what it says |
 /// |---|---|---|
 /// | report | [`reported`](Self::reported) | speed and queue at one moment; the only evidence while nothing else is |
-/// | acknowledgement | [`acknowledged`](Self::acknowledged) | one message is finished, if the client acknowledges when it has finished |
+/// | acknowledgements | [`acknowledged`](Self::acknowledged) | messages are finished, if the client acknowledges when it has finished |
 /// | socket takes more | [`written`](Self::written) | at QoS 0, what a client that is the bottleneck gets through |
 ///
 /// Acknowledgements are believed ("ack mode") until reports show that the client sends them early. In that mode
@@ -37,6 +37,8 @@ pub(crate) struct Estimate {
 struct Acks {
     /// Of the last one; the session's beginning before.
     at: u64,
+    /// All that came at that instant.
+    moment: Moment,
     /// Latencies since the last report: sum and number.
     latency_sum: u64,
     latency_count: u64,
@@ -44,6 +46,17 @@ struct Acks {
     earliness: u32,
     /// Messages that nobody acknowledges written since the last report, and between the two before.
     unacknowledged: [u64; 2],
+}
+
+/// What was acknowledged at one instant. A report between two acknowledgements that were read together parts them, and
+/// they still are one piece of evidence.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moment {
+    messages: u64,
+    /// When the client began to work on them at the earliest.
+    began: u64,
+    /// The mean without them.
+    mean: RunningMean,
 }
 
 impl Acks {
@@ -148,18 +161,18 @@ impl Estimate {
         Verdict { due, ..self.verdict() }
     }
 
-    /// A message that was sent at `sent_at` was acknowledged for good.
-    pub(crate) fn acknowledged(&mut self, seen: &Observed, sent_at: u64) -> Verdict {
+    /// Messages were acknowledged for good.
+    pub(crate) fn acknowledged(&mut self, seen: &Observed, acknowledged: &Acknowledged) -> Verdict {
         let was_in_ack_mode = self.is_in_ack_mode();
         self.set(flag::ACKS, true);
-        self.acks.latency_sum = self.acks.latency_sum.saturating_add(seen.now.saturating_sub(sent_at));
-        self.acks.latency_count += 1;
-        let round_trip = 2 * seen.delay;
-        // One that was at the client when the one before was finished began when that was.
-        let worked = match sent_at.saturating_add(round_trip) <= self.acks.at {
-            true => seen.now.saturating_sub(self.acks.at),
-            false => seen.now.saturating_sub(sent_at.saturating_add(round_trip)),
-        };
+        self.acks.latency_sum = self.acks.latency_sum.saturating_add(acknowledged.latency_ns);
+        self.acks.latency_count += u64::from(acknowledged.messages);
+        if self.acks.moment.messages == 0 || self.acks.at != seen.now {
+            // One that was at the client when the one before was finished began when that was.
+            let arrived = acknowledged.first_sent_at.0.saturating_add(2 * seen.delay);
+            self.acks.moment = Moment { messages: 0, began: arrived.max(self.acks.at), mean: self.mean };
+        }
+        self.acks.moment.messages += u64::from(acknowledged.messages);
         self.acks.at = seen.now;
         self.choose_mode(seen);
         if !self.is_in_ack_mode() {
@@ -167,8 +180,12 @@ impl Estimate {
         }
         if !was_in_ack_mode {
             self.mean.scale(std::mem::replace(&mut self.correction, 1.0));
+            self.acks.moment.mean = self.mean;
         }
-        self.mean.sample_ack(worked.max(ACK_FLOOR_NS) as f64);
+        let Moment { messages, began, mean } = self.acks.moment;
+        let worked_ns = seen.now.saturating_sub(began) as f64 / messages as f64;
+        self.mean = mean;
+        self.mean.sample_acks(worked_ns.max(ACK_FLOOR_NS), messages);
         Verdict { finish: self.anchor(seen), due: Some(self.next_ack_due(seen)), ..self.verdict() }
     }
 
@@ -279,7 +296,7 @@ impl Estimate {
 /// Pings without a report until a client that used to report is taken to do so no more.
 const PLAIN_PINGS_MAX: u32 = 3;
 /// The shortest work that an acknowledgement can show.
-const ACK_FLOOR_NS: u64 = 10_000;
+const ACK_FLOOR_NS: f64 = 10_000.0;
 /// What the drain of a socket is worth in messages.
 const DRAIN_WEIGHT: f64 = 8.0;
 const DRAIN_ENOUGH_NS: u64 = 100_000_000;

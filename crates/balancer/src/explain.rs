@@ -8,11 +8,9 @@ use crate::{
     load::{Availability, MemberLoad},
     members::MemberId,
     nanos::Nanos,
-    policy::{
-        Policy,
-        adaptive::{Weight, in_steps, weigh},
-    },
+    policy::adaptive::{Weight, in_steps, weigh},
     reason::Reason,
+    rules::Rules,
 };
 
 /// What a choice was made from; see [`Members::pick_explained`](crate::Members::pick_explained).
@@ -34,13 +32,13 @@ impl Explanation {
     pub const CANDIDATES_MAX: usize = 16;
 
     pub(crate) fn new(
-        policy: Policy,
-        held_at: Option<MemberId>,
+        rules: &Rules,
+        kept: Option<MemberId>,
         mut candidates: Vec<Candidate>,
         members: usize,
         chosen: MemberId,
     ) -> Self {
-        let reason = Reason::of(policy, held_at, &candidates, members, chosen);
+        let reason = Reason::of(rules, kept, &candidates, members, chosen);
         if candidates.len() > Self::CANDIDATES_MAX {
             let mut merits: Vec<_> = candidates.iter().map(|candidate| candidate.merit(chosen)).collect();
             let (_, &mut worst, _) = merits.select_nth_unstable(Self::CANDIDATES_MAX - 1);
@@ -130,7 +128,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{Dispatch, Group, LoadReport, Rng, Rules};
+    use crate::{Dispatch, Group, LoadReport, Policy, Rng};
 
     const NOW: Nanos = Nanos(5_000_000_000);
 
@@ -173,19 +171,6 @@ mod tests {
         let alone = group(Policy::Random, &[0, 0, 0]);
         alone.members().iter().skip(1).for_each(|member| member.load().set_availability(Availability::Full));
         assert_eq!(explained(&alone, &at(NOW)).1.reason, Reason::OnlyCandidate);
-    }
-
-    #[test]
-    fn a_key_that_stays_is_the_reason() {
-        for (policy, other) in [(Policy::Adaptive, Reason::OldestTurn), (Policy::RoundRobin, Reason::Turn)] {
-            let group = group(Rules { is_ordered: true, ..policy.into() }, &[0, 0, 0]);
-            let keyed = |key| Dispatch { key, is_acknowledged: true, ..at(NOW) };
-            let steps = [(Some(7), 0, other), (Some(7), 0, Reason::Key), (None, 1, other), (Some(7), 0, Reason::Key)];
-            for (key, member, reason) in steps {
-                let (chosen, explanation) = explained(&group, &keyed(key));
-                assert_eq!((chosen, explanation.reason), (member, reason), "{policy} {key:?}");
-            }
-        }
     }
 
     #[test]
@@ -234,6 +219,20 @@ mod tests {
                     let told = told.pick_explained(&dispatch, &mut told_rng).map(|(member, _)| *member.value());
                     assert_eq!(plain, told, "{policy}, {len} members, step {step}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_that_stays_is_told_whatever_the_policy() {
+        for policy in [Policy::Adaptive, Policy::RoundRobin, Policy::HashTopic] {
+            for len in [3, 200] {
+                let group = group(Rules { policy, is_ordered: true, shadow: None }, &vec![0; len]);
+                let dispatch = Dispatch { key: Some(7), is_acknowledged: true, ..at(NOW) };
+                let (first, explanation) = explained(&group, &dispatch);
+                assert_ne!(explanation.reason, Reason::Key, "{policy}, {len} members");
+                let (second, explanation) = explained(&group, &dispatch);
+                assert_eq!((second, explanation.reason), (first, Reason::Key), "{policy}, {len} members");
             }
         }
     }

@@ -182,7 +182,7 @@ mod tests {
     use std::{sync::Arc, time::Duration};
 
     use super::*;
-    use crate::{load::MemberLoad, report::LoadReport};
+    use crate::{acknowledged::Acknowledged, load::MemberLoad, report::LoadReport};
 
     const MS: u64 = 1_000_000;
 
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(facts(3_011), (true, true));
         (0..3).for_each(|_| loads[0].plain_ping(Nanos(3_012 * MS)));
         assert_eq!(facts(3_020), (false, false));
-        loads[1].acknowledged(Nanos(0), 0, Nanos(3_021 * MS));
+        loads[1].acknowledged(&Acknowledged::one(Nanos(0), 0, Nanos(3_021 * MS)));
         assert_eq!(facts(3_030), (true, false));
     }
 }

@@ -1,6 +1,6 @@
 //! Where the messages of an ordering key are, so that later ones can follow them.
 
-use std::{num::NonZeroU16, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
     dispatch::Dispatch,
@@ -10,19 +10,17 @@ use crate::{
 };
 
 /// The place of an ordering key in its group's table. Keys that share a place share their member.
-///
-/// It stays with a message until that is done with: see [`Members::key_done`](crate::Members::key_done).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct KeySlot(NonZeroU16);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeySlot(u16);
 
 impl KeySlot {
     /// That of a key with this hash.
     pub(crate) fn of(key: u64) -> Self {
-        Self(NonZeroU16::MIN.saturating_add((key >> (u64::BITS - SLOT_BITS)) as u16))
+        Self((key >> (u64::BITS - SLOT_BITS)) as u16)
     }
 
     fn index(self) -> usize {
-        usize::from(self.0.get()) - 1
+        usize::from(self.0)
     }
 }
 
@@ -105,6 +103,11 @@ impl Pin {
         Self((member.0 & MEMBER_MASK) << MEMBER_SHIFT | until << UNTIL_SHIFT | unacknowledged)
     }
 
+    /// As if nothing had ever been given to the member.
+    pub(crate) fn emptied(self) -> Self {
+        Self(self.0 & !(UNTIL_MASK << UNTIL_SHIFT | UNACKNOWLEDGED_MAX))
+    }
+
     /// `None` if there is nothing to change. A count that has reached its end is not known any more and stays: the
     /// pin holds until the member has nothing outstanding at all.
     fn without_one(self, member: MemberId) -> Option<Self> {
@@ -148,11 +151,10 @@ mod tests {
 
     #[test]
     fn slots_are_the_first_bits_of_a_key() {
-        let cases = [(0, 1), (1 << 52, 2), ((2 << 52) - 1, 2), (u64::MAX, 4096)];
-        for (key, slot) in cases {
-            assert_eq!(KeySlot::of(key).0.get(), slot);
+        let cases = [(0, 0), (1 << 52, 1), ((2 << 52) - 1, 1), (u64::MAX, 4095)];
+        for (key, index) in cases {
+            assert_eq!(KeySlot::of(key).index(), index);
         }
-        assert_eq!(size_of::<Option<KeySlot>>(), 2);
     }
 
     #[test]

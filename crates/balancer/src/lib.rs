@@ -41,6 +41,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acknowledged;
 mod dispatch;
 mod estimate;
 mod explain;
@@ -68,10 +69,10 @@ mod standing;
 mod sync;
 mod transit;
 
+pub use acknowledged::Acknowledged;
 pub use dispatch::Dispatch;
 pub use explain::{Candidate, Explanation};
 pub use group::Group;
-pub use key_pins::KeySlot;
 pub use load::{Availability, LoadSnapshot, MemberLoad};
 pub use members::{Iter, Member, MemberId, Members};
 pub use nanos::Nanos;

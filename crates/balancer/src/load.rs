@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::{
+    acknowledged::Acknowledged,
     estimate::{Estimate, flag},
     hot::Hot,
     latency::PeakLatency,
@@ -131,13 +132,18 @@ impl MemberLoad {
         self.hot.learn(now.0, |seen| evidence.estimate.plain_ping(seen));
     }
 
-    /// The client acknowledged, at `now` and for good (PUBACK, PUBCOMP), a message of so many bytes that it was
-    /// chosen for at `sent_at` with [`is_acknowledged`](crate::Dispatch::is_acknowledged).
-    pub fn acknowledged(&self, sent_at: Nanos, bytes: u32, now: Nanos) {
+    /// The client acknowledged for good (PUBACK, PUBCOMP) messages that it was chosen for with
+    /// [`is_acknowledged`](crate::Dispatch::is_acknowledged).
+    pub fn acknowledged(&self, acknowledged: &Acknowledged) {
+        if acknowledged.messages == 0 {
+            return;
+        }
         let mut evidence = lock(&self.cold.evidence);
-        self.hot.no_longer_outstanding(1, bytes.into());
-        self.reported.latency.observe(now.0.saturating_sub(sent_at.0), now);
-        self.hot.learn(now.0, |seen| evidence.estimate.acknowledged(seen, sent_at.0));
+        let now = acknowledged.at;
+        self.hot.no_longer_outstanding(acknowledged.messages, acknowledged.bytes);
+        // The longest: shorter ones of the same moment do not lower a peak.
+        self.reported.latency.observe(now.0.saturating_sub(acknowledged.first_sent_at.0), now);
+        self.hot.learn(now.0, |seen| evidence.estimate.acknowledged(seen, acknowledged));
     }
 
     /// Messages of this many bytes together, which the client was chosen for and will not acknowledge, left for
@@ -367,8 +373,12 @@ mod tests {
     fn what_is_done_with_is_no_longer_outstanding() {
         let load = MemberLoad::new(Nanos(0));
         (0..5).for_each(|now| load.hot().book(&dispatch(now), 0, 0));
-        load.acknowledged(Nanos(0), 100, Nanos(9));
-        load.written(2, 200, false, Nanos(9));
+        load.acknowledged(&Acknowledged::new(Nanos(9)));
+        assert_eq!(load.learned_speed(), None, "nothing was");
+        let mut acknowledged = Acknowledged::one(Nanos(0), 100, Nanos(9));
+        acknowledged.add(Nanos(1), 100);
+        load.acknowledged(&acknowledged);
+        load.written(1, 100, false, Nanos(9));
         let counts = |load: &MemberLoad| {
             let snapshot = load.snapshot();
             (snapshot.outstanding_messages, snapshot.outstanding_bytes, snapshot.sent_since_report)

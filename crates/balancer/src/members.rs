@@ -10,7 +10,12 @@ use crate::{
     load::MemberLoad,
     nanos::Nanos,
     pick::{Table, book, pick, preview},
-    policy::{Policy, adaptive::SCAN_MAX, ordered, weighted_round_robin::Strides},
+    policy::{
+        Policy,
+        adaptive::SCAN_MAX,
+        ordered::{Keeper, keeper},
+        weighted_round_robin::Strides,
+    },
     policy_state::PolicyState,
     rng::Rng,
     rules::Rules,
@@ -90,15 +95,14 @@ impl<T> Members<'_, T> {
     /// Chooses and books like [`pick`](Self::pick), and tells what the choice was made from. Allocates; made for a
     /// choice now and then.
     pub fn pick_explained(&self, dispatch: &Dispatch, rng: &mut Rng) -> Option<(&Member<T>, Explanation)> {
-        let policy = self.snapshot.rules.policy;
-        let held_at = ordered::held_at(self.table(policy), dispatch);
+        let kept = self.keeper(dispatch);
         let candidates = match self.len() {
             0..=SCAN_MAX => self.explain(dispatch),
-            _ => self.some(dispatch, held_at, rng.clone()),
+            _ => self.some(dispatch, kept, rng.clone()),
         };
         let member = self.pick(dispatch, rng)?;
-        let held_at = held_at.map(|index| self.snapshot.members[index].id);
-        let explanation = Explanation::new(policy, held_at, candidates, self.len(), member.id);
+        let kept = kept.map(|index| self.snapshot.members[index].id);
+        let explanation = Explanation::new(&self.snapshot.rules, kept, candidates, self.len(), member.id);
         Some((member, explanation))
     }
 
@@ -118,14 +122,15 @@ impl<T> Members<'_, T> {
         Some(member)
     }
 
-    /// An acknowledged message with a key, for which this member was chosen, is acknowledged or will not be sent to
-    /// it after all: once its earlier messages are done with so, a key may move to another member. To be called
-    /// for each such message beside [`acknowledged`](MemberLoad::acknowledged) or
-    /// [`taken_back`](MemberLoad::taken_back), where [`Rules::is_ordered`]; a missing call keeps the key where it
-    /// is until the member has nothing outstanding.
-    pub fn key_done(&self, slot: KeySlot, member: MemberId) {
+    /// A message with this [key](Dispatch::key) that has to be acknowledged, and for which this member was chosen, is
+    /// acknowledged or will not be sent to it after all; once all of them are, the key may move to another member.
+    ///
+    /// To be called for each beside [`acknowledged`](MemberLoad::acknowledged) or
+    /// [`taken_back`](MemberLoad::taken_back), where [`Rules::is_ordered`]. A missing call breaks no order: the key
+    /// stays where it is until it is seen there while the member has nothing outstanding.
+    pub fn key_done(&self, key: u64, member: MemberId) {
         if let Some(pins) = &self.snapshot.state.pins {
-            pins.done(slot, member);
+            pins.done(KeySlot::of(key), member);
         }
     }
 
@@ -149,13 +154,23 @@ impl<T> Members<'_, T> {
         self.candidates(dispatch, 0..self.len())
     }
 
-    /// Whom a pick with these numbers would choose, and others spread over the group.
-    fn some(&self, dispatch: &Dispatch, held_at: Option<usize>, mut rng: Rng) -> Vec<Candidate> {
+    /// Whom earlier messages of the key keep it with.
+    fn keeper(&self, dispatch: &Dispatch) -> Option<usize> {
+        let (pins, slot) = (self.snapshot.state.pins.as_ref()?, dispatch.key_slot()?);
+        let view = self.view.at(dispatch.at, &self.snapshot.seats);
+        match keeper(self.table(self.snapshot.rules.policy), pins.load(slot), &view, dispatch.at) {
+            Keeper::Seat(index) => Some(index),
+            Keeper::Busy | Keeper::Nobody => None,
+        }
+    }
+
+    /// Who keeps the key, whom a pick with these numbers would choose, and others spread over the group.
+    fn some(&self, dispatch: &Dispatch, kept: Option<usize>, mut rng: Rng) -> Vec<Candidate> {
         let (len, count) = (self.len(), Explanation::CANDIDATES_MAX);
         let first = rng.clone().below(len);
         let mut indices: Vec<_> = (0..count).map(|number| (first + number * len / count) % len).collect();
         indices.extend(preview(self.table(self.snapshot.rules.policy), dispatch, &mut rng));
-        indices.extend(held_at);
+        indices.extend(kept);
         indices.sort_unstable();
         indices.dedup();
         self.candidates(dispatch, indices.into_iter())
@@ -263,18 +278,17 @@ impl<T> Snapshot<T> {
         before: Option<&Self>,
     ) -> Self {
         let turns: Vec<u64> = roster.iter().map(|seated| seated.turn).collect();
+        let state = PolicyState::new(&rules, &roster, before.map(|before| &before.state));
         let shadow = shadow.map(|record| {
             let roster: Vec<_> = roster.iter().map(Seated::in_shadow).collect();
-            match before
-                .and_then(|before| before.shadow.as_ref())
-                .filter(|before| Arc::ptr_eq(before.record(), &record))
-            {
-                Some(before) => Shadow::new(&roster, record, Some(before.state())),
-                // It begins where the group is, and goes its own way.
-                None => Shadow::new(&roster, record, before.map(|before| before.state.copied()).as_ref()),
+            // A new one begins where the group is.
+            let before = before.and_then(|before| before.shadow.as_ref());
+            let before = before.filter(|before| Arc::ptr_eq(before.record(), &record)).map(Shadow::state);
+            match before {
+                Some(before) => Shadow::new(&roster, record, Some(before)),
+                None => Shadow::new(&roster, record, Some(&state.copied())),
             }
         });
-        let state = PolicyState::new(&rules, &roster, before.map(|before| &before.state));
         let members: Box<[_]> = roster.into_iter().map(|seated| seated.member).collect();
         let loads = members.iter().map(|member| Arc::clone(&member.load)).collect();
         Self { rules, seats: Seats::new(loads, &turns), state, members, shadow }

@@ -39,14 +39,9 @@ impl PolicyState {
         }
     }
 
-    /// What a shadow begins with: tables that outlive snapshots are its own. It keeps no keys together.
+    /// What was remembered, for somebody who goes on from there; members and their strides apart.
     pub(crate) fn copied(&self) -> Self {
-        Self {
-            ids: self.ids.clone(),
-            identities: self.identities.clone(),
-            strides: None, // made of the roster
-            sticky: self.sticky.as_ref().map(Sticky::copied),
-            pins: None,
-        }
+        let (ids, identities) = Default::default();
+        Self { ids, identities, strides: None, sticky: self.sticky.as_ref().map(Sticky::copied), pins: None }
     }
 }

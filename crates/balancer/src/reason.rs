@@ -6,6 +6,7 @@ use crate::{
     explain::Candidate,
     members::MemberId,
     policy::{Policy, adaptive::SCAN_MAX},
+    rules::Rules,
 };
 
 /// Why a member was chosen, as far as its candidates tell; see [`Members::explain`](crate::Members::explain).
@@ -30,7 +31,7 @@ pub enum Reason {
     Turn,
     /// Drawn at random, by speed if that is the policy.
     Random,
-    /// It is where the publisher or the topic belongs.
+    /// It is where the publisher or the topic belongs, for the moment if that one is full.
     Hash,
     /// It has the fewest messages, or bytes, that are not done with.
     LeastInFlight,
@@ -60,11 +61,11 @@ impl Reason {
         }
     }
 
-    /// Why a pick by `policy`, where the message's key was held at `held_at`, took `chosen` from a group of `len` members, of whom `candidates`, as they were before
-    /// it, are all or some.
+    /// Why a pick by `rules` took `chosen` from a group of `len` members, of whom `candidates`, as they were before
+    /// it, are all or some; `kept` is the one that earlier messages of the key were with.
     pub(crate) fn of(
-        policy: Policy,
-        held_at: Option<MemberId>,
+        rules: &Rules,
+        kept: Option<MemberId>,
         candidates: &[Candidate],
         len: usize,
         chosen: MemberId,
@@ -78,10 +79,10 @@ impl Reason {
         if taken.rank() == best_rank && rivals.clone().next().is_none() {
             return Self::OnlyCandidate;
         }
-        if held_at == Some(chosen) {
+        if kept == Some(chosen) {
             return Self::Key;
         }
-        match policy {
+        match rules.policy {
             Policy::Adaptive => {
                 // By what is compared, the turns apart.
                 let place = |candidate: &Candidate| (candidate.rank(), candidate.steps());

@@ -13,7 +13,7 @@ pub struct Rules {
     /// Default: no.
     pub is_ordered: bool,
     /// A policy to evaluate beside the one that chooses, without acting on it
-    /// ([`Members::shadow`](crate::Members::shadow) tells how it compares). It knows no keys. Default: none.
+    /// ([`Members::shadow`](crate::Members::shadow) tells how it compares). It keeps no order. Default: none.
     pub shadow: Option<Policy>,
 }
 

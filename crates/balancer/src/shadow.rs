@@ -69,7 +69,7 @@ pub struct ShadowFigures {
 }
 
 impl Shadow {
-    /// `roster` as the shadow has it; `before`: what its policy remembers so far.
+    /// `roster` as the shadow has it; `before`: what was remembered so far.
     pub(crate) fn new<T>(roster: &[Seated<T>], record: Arc<ShadowRecord>, before: Option<&PolicyState>) -> Self {
         let loads = roster.iter().map(|seated| Arc::clone(&seated.member.load)).collect();
         let turns: Vec<u64> = roster.iter().map(|seated| seated.turn).collect();

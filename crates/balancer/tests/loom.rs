@@ -9,7 +9,9 @@
 use std::{sync::Arc, time::Duration};
 
 use loom::thread;
-use tenbin_balancer::{Availability, Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng, Rules};
+use tenbin_balancer::{
+    Acknowledged, Availability, Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng, Rules,
+};
 
 const NOW: Nanos = Nanos(1_000_000_000);
 
@@ -257,15 +259,15 @@ fn a_booking_beside_an_acknowledgement_is_counted_and_the_next_evidence_finds_it
         assert_eq!(pick(&group), Some(0));
         let other = Arc::clone(&group);
         let picker = thread::spawn(move || pick(&other));
-        loads[0].acknowledged(Nanos(NOW.0 - STEP.as_nanos() as u64), 100, NOW);
+        loads[0].acknowledged(&Acknowledged::one(Nanos(NOW.0 - STEP.as_nanos() as u64), 100, NOW));
         assert_eq!(picker.join().expect("a pick does not panic"), Some(0));
         assert_eq!((outstanding(&loads[0]), sent(&loads[0])), (1, 2));
         // Without either the booking beside it, or the message that it ends, at worst.
         assert!(wait_steps(&group, NOW) <= 2);
         assert_eq!(pick(&group), Some(0));
-        loads[0].acknowledged(NOW, 100, after(1));
+        loads[0].acknowledged(&Acknowledged::one(NOW, 100, after(1)));
         assert_eq!((wait_steps(&group, after(1)), outstanding(&loads[0])), (1, 1));
-        loads[0].acknowledged(NOW, 100, after(2));
+        loads[0].acknowledged(&Acknowledged::one(NOW, 100, after(2)));
         assert_eq!((wait_steps(&group, after(2)), outstanding(&loads[0])), (0, 0));
     });
 }
@@ -327,8 +329,8 @@ fn a_message_that_is_done_with_beside_a_pick_frees_the_key_for_nobody_else_s() {
     model(2, || {
         let (group, loads, dispatch) = ordered();
         let done = move |group: &Group<u64>, loads: &[Arc<MemberLoad>; 2], member: usize| {
-            loads[member].acknowledged(NOW, 100, NOW);
-            group.members().key_done(dispatch.key_slot().expect("it has a key"), MemberId(member as u64));
+            loads[member].acknowledged(&Acknowledged::one(NOW, 100, NOW));
+            group.members().key_done(7, MemberId(member as u64));
         };
         let first = pick_for(&group, &dispatch);
         let acknowledging = {

@@ -7,7 +7,8 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use proptest::prelude::*;
 use tenbin_balancer::{
-    Availability, Dispatch, Group, LoadReport, LoadSnapshot, Member, MemberId, MemberLoad, Nanos, Policy, Rng,
+    Acknowledged, Availability, Dispatch, Group, LoadReport, LoadSnapshot, Member, MemberId, MemberLoad, Nanos, Policy,
+    Rng,
 };
 
 const CLIENTS: usize = 6;
@@ -222,7 +223,8 @@ fn check(policy: Policy, events: &[Event]) -> Result<(), TestCaseError> {
                 model.clients[client] = ModelClient { t_r: now.0, t_s: now.0, ..fresh };
             }
             Event::Acknowledged { client, after_ns } => {
-                loads[client].acknowledged(Nanos(model.now.saturating_sub(after_ns)), 100, now);
+                let sent_at = Nanos(model.now.saturating_sub(after_ns));
+                loads[client].acknowledged(&Acknowledged::one(sent_at, 100, now));
                 model.clients[client].done(1, 100);
             }
             Event::Written { client, messages, is_backlogged } => {

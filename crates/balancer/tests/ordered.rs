@@ -7,7 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use proptest::prelude::*;
-use tenbin_balancer::{Availability, Dispatch, Group, KeySlot, MemberId, MemberLoad, Nanos, Policy, Rng, Rules};
+use tenbin_balancer::{Acknowledged, Availability, Dispatch, Group, MemberId, MemberLoad, Nanos, Policy, Rng, Rules};
 
 const CLIENTS: usize = 4;
 const KEYS: usize = 5;
@@ -48,7 +48,6 @@ fn event() -> impl Strategy<Value = Event> {
 #[derive(Clone, Copy, Debug)]
 struct Outstanding {
     key: usize,
-    slot: KeySlot,
     client: usize,
     sent_at: u64,
 }
@@ -63,6 +62,11 @@ struct Model {
     last: [Option<(usize, u64)>; KEYS],
     /// Keys that had to leave messages behind, until these are done with: their order is broken already.
     is_torn: [bool; KEYS],
+}
+
+/// As a caller's hash would be.
+fn hash(key: usize) -> u64 {
+    Rng::new(key as u64).next_u64()
 }
 
 fn check(policy: Policy, events: &[Event]) -> Result<(), TestCaseError> {
@@ -97,14 +101,14 @@ fn check(policy: Policy, events: &[Event]) -> Result<(), TestCaseError> {
                 let message = model.outstanding.remove(message.index(model.outstanding.len()));
                 match is_taken_back {
                     true => loads[message.client].taken_back(1, BYTES.into(), now),
-                    false => loads[message.client].acknowledged(Nanos(message.sent_at), BYTES, now),
+                    false => loads[message.client].acknowledged(&Acknowledged::one(Nanos(message.sent_at), BYTES, now)),
                 }
-                group.members().key_done(message.slot, MemberId(message.client as u64));
+                group.members().key_done(hash(message.key), MemberId(message.client as u64));
             }
             Event::Pick { key, is_acknowledged } => {
-                let hash = Rng::new(key as u64).next_u64();
+                let key_hash = Some(hash(key));
                 let dispatch =
-                    Dispatch { at: now, bytes: BYTES, is_acknowledged, key: Some(hash), ..Dispatch::default() };
+                    Dispatch { at: now, bytes: BYTES, is_acknowledged, key: key_hash, ..Dispatch::default() };
                 let members = group.members();
                 let wait = |client: usize| {
                     let id = MemberId(client as u64);
@@ -142,8 +146,7 @@ fn check(policy: Policy, events: &[Event]) -> Result<(), TestCaseError> {
                 model.turns.retain(|&member| member != picked);
                 model.turns.push(picked);
                 if is_acknowledged {
-                    let slot = dispatch.key_slot().expect("it has a key");
-                    model.outstanding.push(Outstanding { key, slot, client: picked, sent_at: now.0 });
+                    model.outstanding.push(Outstanding { key, client: picked, sent_at: now.0 });
                 } else {
                     loads[picked].written(1, BYTES.into(), false, now);
                 }
@@ -183,7 +186,7 @@ fn a_key_that_is_too_hot_for_one_member_moves() {
         let (sent_at, now) = (Nanos(0), Nanos(100_000_000));
         let dispatch = Dispatch { at: sent_at, is_acknowledged: true, ..Dispatch::default() };
         group.members().pick_where(&dispatch, |member| member.id() == MemberId(id));
-        load.acknowledged(sent_at, 0, now);
+        load.acknowledged(&Acknowledged::one(sent_at, 0, now));
         load
     });
     let dispatch = Dispatch { at: Nanos(200_000_000), is_acknowledged: true, key: Some(7), ..Dispatch::default() };
@@ -233,4 +236,22 @@ fn order_and_publishers_outlive_joining_leaving_and_new_rules_of_the_kind() {
         assert_ne!(second, first);
         assert_eq!(pick(), second);
     }
+}
+
+#[test]
+fn a_word_that_is_missing_is_made_up_for_when_the_member_has_nothing_outstanding() {
+    let group = Group::new(Rules { policy: Policy::RoundRobin, is_ordered: true, shadow: None });
+    let loads = [0, 1].map(|id| {
+        let load = Arc::new(MemberLoad::new(Nanos(0)));
+        group.join(MemberId(id), Arc::clone(&load), 1, id, Nanos(0));
+        load
+    });
+    let dispatch = |key| Dispatch { bytes: BYTES, is_acknowledged: true, key, ..Dispatch::default() };
+    let pick = |key| group.members().pick(&dispatch(key), &mut Rng::new(1)).map(|member| *member.value());
+    // Nobody tells the group that it is done with.
+    assert_eq!(pick(Some(7)), Some(0));
+    loads[0].taken_back(1, BYTES.into(), Nanos(1));
+    assert_eq!(pick(Some(7)), Some(1), "free to take its turn");
+    assert_eq!(pick(None), Some(0));
+    assert_eq!(pick(Some(7)), Some(1), "where the one before is");
 }

@@ -5,7 +5,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc, time::Duration};
 
-use tenbin_balancer::{Dispatch, Group, LoadReport, Member, MemberId, MemberLoad, Nanos, Policy, Rng};
+use tenbin_balancer::{Acknowledged, Dispatch, Group, LoadReport, Member, MemberId, MemberLoad, Nanos, Policy, Rng};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -55,7 +55,7 @@ impl World {
             {
                 acks.pop();
                 let (work, load): &(Work, Arc<MemberLoad>) = &self.workers[worker];
-                load.acknowledged(Nanos(sent_at), 100, Nanos(at));
+                load.acknowledged(&Acknowledged::one(Nanos(sent_at), 100, Nanos(at)));
                 if let Work::Honest(service_ns) = *work {
                     reported[worker].0 += 1;
                     reported[worker].1 += service_ns;

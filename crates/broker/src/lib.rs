@@ -22,6 +22,7 @@ mod broker;
 mod clock;
 pub mod config;
 mod expiry;
+mod half_closed;
 mod lifecycle;
 mod metrics;
 mod net;

@@ -14,6 +14,7 @@ use crate::admission::Admission;
 use crate::auth::{Access, Principal, Rights};
 use crate::clock::Clock;
 use crate::expiry::ExpiryQueue;
+use crate::half_closed::HalfClosed;
 use crate::metrics::Metrics;
 use crate::outbox::{Budget, Outbox, OutboxLimits};
 use crate::registry::{Client, ClientRegistry, RememberedSpeeds};
@@ -41,6 +42,7 @@ pub(crate) struct Shared {
     pub(crate) expiry: ExpiryQueue,
     pub(crate) budget: Arc<Budget>,
     pub(crate) admission: Admission,
+    pub(crate) half_closed: HalfClosed,
     /// Connections that are open now.
     pub(crate) connections: AtomicUsize,
     /// Becomes true once, before every connection is told.
@@ -74,6 +76,7 @@ impl Shared {
             clock,
             expiry: ExpiryQueue::default(),
             admission: Admission::new(config.admission(), Instant::now()),
+            half_closed: HalfClosed::default(),
             budget,
             connections: AtomicUsize::new(0),
             stopping: watch::Sender::new(false),
@@ -135,8 +138,11 @@ impl Shared {
     /// What is told instead; success for what is taken and goes nowhere.
     pub(crate) fn check_topic(&self, name: &TopicName) -> Result<(), ReasonCode> {
         let topic = name.as_bytes();
-        let levels = topic.iter().filter(|&&byte| byte == b'/').count() + 1;
-        if topic.len() > self.config.topic_bytes_maximum() || levels > self.config.topic_levels_maximum() {
+        let levels_maximum = self.config.topic_levels_maximum();
+        // Levels are one more than separators at most bytes: nearly all topics are too short to have too many.
+        let separators = || topic.iter().filter(|&&byte| byte == b'/').count();
+        let has_too_many_levels = || topic.len() >= levels_maximum && separators() >= levels_maximum;
+        if topic.len() > self.config.topic_bytes_maximum() || has_too_many_levels() {
             return Err(ReasonCode::TopicNameInvalid);
         }
         let is_reserved = || {

@@ -2,7 +2,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use crate::frame::FixedHeader;
 use crate::reader::Reader;
-use crate::{Connect, DecodeError, Packet, PacketType, ProtocolVersion};
+use crate::{Connect, DecodeError, Packet, PacketId, PacketType, ProtocolVersion};
 
 /// Cuts packets out of a stream of bytes.
 ///
@@ -127,6 +127,10 @@ impl Decoder {
         if input.len() < size {
             return Ok(Decoded::NeedMore(size - input.len()));
         }
+        if let Some(ack) = plain_ack(header, &input[header.len..size]) {
+            input.advance(size);
+            return Ok(Decoded::Packet(ack));
+        }
         // Only the body is split off, and only where there is one: each part counts references.
         input.advance(header.len);
         let body = if header.remaining == 0 { Bytes::new() } else { input.split_to(header.remaining).freeze() };
@@ -175,4 +179,11 @@ impl Decoder {
     fn is_v3(&self) -> bool {
         self.version.is_some_and(|version| !version.is_v5())
     }
+}
+
+/// An acknowledgement that says its Packet Identifier and nothing else, as nearly all do; it needs no body of its own.
+fn plain_ack(header: FixedHeader, body: &[u8]) -> Option<Packet> {
+    let &[high, low] = body else { return None };
+    let packet_id = PacketId::new(u16::from_be_bytes([high, low]))?;
+    Packet::plain_ack(header.packet_type, packet_id)
 }

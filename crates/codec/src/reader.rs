@@ -29,6 +29,15 @@ impl Reader {
         self.user_properties_maximum
     }
 
+    /// Whether there are no properties: then their length is taken off, else nothing.
+    pub(crate) fn skip_no_properties(&mut self) -> bool {
+        let is_none = self.bytes.first() == Some(&0);
+        if is_none {
+            self.bytes.advance(1);
+        }
+        is_none
+    }
+
     pub(crate) fn u8(&mut self) -> Result<u8, DecodeError> {
         self.bytes.try_get_u8().map_err(|_| DecodeError::Truncated)
     }

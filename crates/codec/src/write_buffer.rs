@@ -72,6 +72,21 @@ impl WriteBuffer {
         self.block_read = 0;
     }
 
+    /// Bytes of memory that packets are written into.
+    pub fn capacity(&self) -> usize {
+        self.block.capacity()
+    }
+
+    /// Exchanges the memory that packets are written into with `spare`, which is emptied: one piece of memory can
+    /// serve many buffers in turn. Does nothing while something waits.
+    pub fn swap_memory(&mut self, spare: &mut Vec<u8>) {
+        if self.is_empty() {
+            self.clear();
+            spare.clear();
+            std::mem::swap(&mut self.block, spare);
+        }
+    }
+
     /// Gives the memory of an idle buffer back, but for a little that the next packets are likely to need. Does
     /// nothing while something waits.
     pub fn shrink(&mut self) {
@@ -195,6 +210,21 @@ mod tests {
         }
         assert_eq!(out.len(), 100);
         assert!(out.block.capacity() < 4 * COMPACT_FROM, "{}", out.block.capacity());
+    }
+
+    #[test]
+    fn memory_changes_hands_while_nothing_waits() {
+        let mut spare = Vec::with_capacity(1000);
+        spare.extend_from_slice(b"of another");
+        let mut out = WriteBuffer::new();
+        out.swap_memory(&mut spare);
+        assert_eq!((out.capacity(), out.len(), spare.capacity()), (1000, 0, 0));
+        out.block().extend_from_slice(b"head");
+        out.swap_memory(&mut spare);
+        assert_eq!((out.capacity(), out.to_bytes(), spare.capacity()), (1000, Bytes::from_static(b"head"), 0));
+        out.advance(4);
+        out.swap_memory(&mut spare);
+        assert_eq!((out.capacity(), spare.capacity()), (0, 1000));
     }
 
     #[test]

@@ -465,6 +465,7 @@ fn a_template_says_the_size_that_it_writes() {
                 let mut out = WriteBuffer::new();
                 template.encode(&header, version, &mut out);
                 assert_eq!(out.len(), template.encoded_len(&header, version));
+                assert!(out.len() <= template.encoded_len_maximum(&header));
                 let Ok(Packet::Publish(publish)) = decode(version, &out.to_bytes()) else { panic!() };
                 assert_eq!(publish.payload.len(), payload_len);
                 assert_eq!(publish.topic.is_empty(), header.topic_is_aliased);

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use tenbin_client::ReportCarrier;
 use tenbin_codec::{ProtocolVersion, QoS};
 
 use crate::throughput::TargetArg;
@@ -17,52 +18,108 @@ pub enum Command {
     Throughput(ThroughputArgs),
 }
 
-/// Arguments of `scenario`.
+/// Arguments of `scenario`. What is not given is as the scenario has it.
 #[derive(Debug, Clone, Args)]
 pub struct ScenarioArgs {
-    /// 1: all workers take 25 ms a message; 2: 25, 25 and 50 ms
-    #[arg(value_name = "1|2", value_parser = clap::value_parser!(u8).range(1..=2))]
-    pub(crate) number: u8,
+    /// 1: all workers take 25 ms a message; 2: 25, 25 and 50 ms; step, pause, churn, burst and others of scenarios/; or
+    /// a file
+    #[arg(value_name = "1|2|NAME|FILE.toml")]
+    pub(crate) scenario: String,
 
-    /// Policy of the broker that is started; with --broker only a label [default: thesis_score]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) policy: Option<String>,
+    /// Policies of the brokers that are started, one after the other; with --broker only a label [default: the broker's]
+    #[arg(long = "policy", value_name = "NAME,…", value_delimiter = ',')]
+    pub(crate) policies: Vec<String>,
 
-    /// Run random, round_robin and thesis_score, one after the other
-    #[arg(long, conflicts_with = "policy")]
+    /// Run the policies that were published: random, round_robin and thesis_score
+    #[arg(long, conflicts_with = "policies")]
     pub(crate) all: bool,
 
     /// Use a running broker instead of starting one for each run
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) broker: Option<String>,
 
-    /// Time from one message to the next
-    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = positive_duration)]
-    pub(crate) interval: Duration,
+    /// Time from one message, or one burst, to the next
+    #[arg(long, value_name = "TIME", value_parser = positive_duration)]
+    pub(crate) interval: Option<Duration>,
 
-    /// How long to publish; without it 1500 messages go out, which take 15 s at the default interval
+    /// How long to publish, instead of the scenario's number of messages
     #[arg(long, value_name = "TIME", value_parser = positive_duration)]
     pub(crate) duration: Option<Duration>,
 
-    /// Quality of Service of publisher and workers
-    #[arg(long, value_name = "0|1|2", default_value = "0", value_parser = qos)]
-    pub(crate) qos: QoS,
+    /// Quality of Service of publisher and workers [default: the first that the scenario names]
+    #[arg(long, value_name = "0|1|2", value_parser = qos)]
+    pub(crate) qos: Option<QoS>,
+
+    /// When a worker acknowledges a message of QoS 1 or 2
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) acks: Option<Acks>,
+
+    /// What carries the workers' load reports [default: what the broker says it takes]
+    #[arg(long, value_name = "CARRIER")]
+    pub(crate) reports: Option<Reports>,
 
     /// Time between two load reports of a worker
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive_duration)]
-    pub(crate) ping_interval: Duration,
+    #[arg(long, value_name = "TIME", value_parser = positive_duration)]
+    pub(crate) ping_interval: Option<Duration>,
 
     /// Workers also report before the interval ends where much has changed; the published experiment has no such reports
     #[arg(long)]
     pub(crate) eager_pings: bool,
 
-    /// Runs for each policy; the median counts
+    /// The same workers have been in the group before, for so long, so that the broker can know their speed
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "3s")]
+    #[arg(value_parser = positive_duration)]
+    pub(crate) warm: Option<Duration>,
+
+    /// Workers that are programs of their own, see docs/LOADGEN.md; started as
+    /// COMMAND HOST PORT CLIENT_ID FILTER QOS SERVICE_MS
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["acks", "reports", "ping_interval", "eager_pings", "warm"])]
+    pub(crate) worker_command: Option<String>,
+
+    /// Runs for each policy; the medians count
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: u32,
+
+    /// Show what `simulate` makes of the same scenario beside it
+    #[arg(long)]
+    pub(crate) compare: bool,
 
     /// Write POLICY-runK.csv (a row for each message) and summary.json into this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+}
+
+/// When a worker acknowledges a message of QoS 1 or 2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Acks {
+    /// Once it has processed it
+    Processed,
+    /// As soon as it has it, before it waits in the worker's queue
+    Received,
+}
+
+/// How a worker reports its load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Reports {
+    /// Nothing: they do not report, like any other MQTT client
+    None,
+    /// Extended PINGREQs
+    Pingreq,
+    /// Acknowledgements, at QoS 1 and 2
+    Ack,
+    /// Messages to $load
+    Publish,
+}
+
+impl Reports {
+    pub(crate) fn carrier(self) -> Option<ReportCarrier> {
+        match self {
+            Self::None => None,
+            Self::Pingreq => Some(ReportCarrier::PingReq),
+            Self::Ack => Some(ReportCarrier::Ack),
+            Self::Publish => Some(ReportCarrier::Publish),
+        }
+    }
 }
 
 /// Arguments of `throughput`.

@@ -1,16 +1,22 @@
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// One monotonic clock for publisher and workers, in nanoseconds since its start: the sides of a latency can be
 /// subtracted, and a creation time fits into a payload.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     origin: Instant,
+    /// The same moment by the system's monotonic clock, which other programs read too.
+    monotonic_origin_ns: u64,
 }
 
 impl Clock {
     /// A clock that shows 0 now.
     pub fn start() -> Self {
-        Self { origin: Instant::now() }
+        let monotonic = clock_gettime(ClockId::Monotonic);
+        let monotonic_origin_ns = monotonic.tv_sec as u64 * 1_000_000_000 + monotonic.tv_nsec as u64;
+        Self { origin: Instant::now(), monotonic_origin_ns }
     }
 
     /// Now, in nanoseconds.
@@ -22,6 +28,16 @@ impl Clock {
     pub fn at_ns(&self, instant: Instant) -> u64 {
         // 2^64 ns are 584 years.
         instant.saturating_duration_since(self.origin).as_nanos() as u64
+    }
+
+    /// What the clock showed when CLOCK_MONOTONIC, in nanoseconds, showed this; 0 for what was before its start.
+    pub fn at_monotonic_ns(&self, monotonic_ns: u64) -> u64 {
+        monotonic_ns.saturating_sub(self.monotonic_origin_ns)
+    }
+
+    /// What CLOCK_MONOTONIC shows, in nanoseconds, when the clock shows `ns`.
+    pub fn monotonic_ns(&self, ns: u64) -> u64 {
+        self.monotonic_origin_ns + ns
     }
 
     /// Sleeps until the clock shows `deadline_ns`. Wakes late by what the system's timer adds, about 0.1 ms.

@@ -3,6 +3,8 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::{error::Error, fmt};
 
+use tenbin_simulator::scenario::ScenarioError;
+
 /// Why a run gave no result. Each reads as one line.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -32,6 +34,15 @@ pub enum LoadgenError {
         /// The last it said.
         said: String,
     },
+    /// A worker's program did not say that it has subscribed.
+    NotReady {
+        /// Which worker.
+        worker: String,
+        /// Its program.
+        program: PathBuf,
+    },
+    /// A scenario cannot be used.
+    Scenario(ScenarioError),
     /// No connection to the broker.
     Connect {
         /// Where.
@@ -81,6 +92,10 @@ impl fmt::Display for LoadgenError {
                 write!(f, "{} does not listen after 10 s{}", program.display(), Said(said))
             }
             Self::BrokerExited { status, said } => write!(f, "the broker ended by itself ({status}){}", Said(said)),
+            Self::NotReady { worker, program } => {
+                write!(f, "{worker}: {} has not said that it is ready", program.display())
+            }
+            Self::Scenario(error) => error.fmt(f),
             Self::Connect { address, reason } => write!(f, "cannot connect to {address}: {reason}"),
             Self::ConnectionLost { client, reason } => write!(f, "{client} lost its connection: {reason}"),
             Self::Write { path, source } => write!(f, "cannot write {}: {source}", path.display()),
@@ -96,6 +111,7 @@ impl Error for LoadgenError {
             Self::Runtime(source) | Self::Start { source, .. } | Self::Write { source, .. } | Self::Print(source) => {
                 Some(source)
             }
+            Self::Scenario(error) => Some(error),
             _ => None,
         }
     }

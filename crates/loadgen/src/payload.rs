@@ -3,11 +3,13 @@ use bytes::{BufMut, Bytes, BytesMut};
 /// What a scenario's message says about itself.
 ///
 /// ```text
-///   0         8            16           24            100
-///   magic     sequence     created_ns   zeros
+///   0         8        16           24           32       100
+///   magic     run      sequence     created_ns   zeros
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
+    /// Of which run of this process, so that what is left of an earlier one is not taken for this one's.
+    pub(crate) run: u64,
     /// 0, 1, 2, … in the order of publishing.
     pub(crate) sequence: u64,
     /// When the message was made, by the run's clock.
@@ -22,6 +24,7 @@ impl Stamp {
     pub(crate) fn encode(self) -> Bytes {
         let mut payload = BytesMut::with_capacity(Self::PAYLOAD_LEN);
         payload.put_slice(MAGIC);
+        payload.put_u64(self.run);
         payload.put_u64(self.sequence);
         payload.put_u64(self.created_ns);
         payload.resize(Self::PAYLOAD_LEN, 0);
@@ -33,9 +36,11 @@ impl Stamp {
         if payload.len() != Self::PAYLOAD_LEN {
             return None;
         }
-        let (sequence, rest) = payload.strip_prefix(MAGIC)?.split_first_chunk()?;
+        let (run, rest) = payload.strip_prefix(MAGIC)?.split_first_chunk()?;
+        let (sequence, rest) = rest.split_first_chunk()?;
         let (created_ns, _) = rest.split_first_chunk()?;
-        Some(Self { sequence: u64::from_be_bytes(*sequence), created_ns: u64::from_be_bytes(*created_ns) })
+        let [run, sequence, created_ns] = [run, sequence, created_ns].map(|bytes| u64::from_be_bytes(*bytes));
+        Some(Self { run, sequence, created_ns })
     }
 }
 
@@ -47,8 +52,8 @@ mod tests {
 
     #[test]
     fn a_stamp_survives_its_payload() {
-        for (sequence, created_ns) in [(0, 0), (1499, 15_000_123_456), (u64::MAX, u64::MAX)] {
-            let stamp = Stamp { sequence, created_ns };
+        for (run, sequence, created_ns) in [(0, 0, 0), (2, 1499, 15_000_123_456), (u64::MAX, u64::MAX, u64::MAX)] {
+            let stamp = Stamp { run, sequence, created_ns };
             let payload = stamp.encode();
             assert_eq!(payload.len(), Stamp::PAYLOAD_LEN);
             assert_eq!(Stamp::decode(&payload), Some(stamp));
@@ -57,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_strange_payload_is_no_stamp() {
-        let payload = Stamp { sequence: 1, created_ns: 2 }.encode();
+        let payload = Stamp { run: 0, sequence: 1, created_ns: 2 }.encode();
         assert_eq!(Stamp::decode(&payload[..99]), None);
         assert_eq!(Stamp::decode(&[0; 100]), None);
         assert_eq!(Stamp::decode(b""), None);

@@ -1,6 +1,6 @@
 //! Figures of a sample.
 
-/// Number, extremes, mean and spread of a sample, in the sample's unit.
+/// Number, extremes, mean, quantiles and spread of a sample, in the sample's unit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
     /// Number of values, at least 1.
@@ -11,6 +11,10 @@ pub struct Summary {
     pub max: f64,
     /// The arithmetic mean.
     pub mean: f64,
+    /// The median; as [`Summary::p99`], a value of the sample: the smallest that half of it do not exceed.
+    pub p50: f64,
+    /// The smallest value that 99 % of the sample do not exceed.
+    pub p99: f64,
     /// The standard deviation with n − 1 in the denominator; 0 for a single value.
     pub sd: f64,
 }
@@ -25,9 +29,10 @@ impl Summary {
         let mean = values.iter().sum::<f64>() / n as f64;
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
         let sd = if n > 1 { (squares / (n - 1) as f64).sqrt() } else { 0.0 };
-        let min = values.iter().copied().fold(f64::INFINITY, f64::min);
-        let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        Some(Self { n, min, max, mean, sd })
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let quantile = |percent: usize| sorted[(n * percent).div_ceil(100) - 1];
+        Some(Self { n, min: sorted[0], max: sorted[n - 1], mean, p50: quantile(50), p99: quantile(99), sd })
     }
 }
 
@@ -53,11 +58,22 @@ mod tests {
         let summary = Summary::of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
         assert_eq!((summary.n, summary.min, summary.max, summary.mean), (8, 2.0, 9.0, 5.0));
         assert!((summary.sd - 2.138_089_935).abs() < 1e-9, "{}", summary.sd);
+        assert_eq!((summary.p50, summary.p99), (4.0, 9.0));
+    }
+
+    #[test]
+    fn quantiles_are_values_of_the_sample() {
+        let values: Vec<f64> = (1..=1000).rev().map(f64::from).collect();
+        let summary = Summary::of(&values).unwrap();
+        assert_eq!((summary.p50, summary.p99, summary.max), (500.0, 990.0, 1000.0));
     }
 
     #[test]
     fn one_value_does_not_spread_and_none_have_no_summary() {
-        assert_eq!(Summary::of(&[3.5]), Some(Summary { n: 1, min: 3.5, max: 3.5, mean: 3.5, sd: 0.0 }));
+        assert_eq!(
+            Summary::of(&[3.5]),
+            Some(Summary { n: 1, min: 3.5, max: 3.5, mean: 3.5, p50: 3.5, p99: 3.5, sd: 0.0 })
+        );
         assert_eq!(Summary::of(&[]), None);
     }
 

@@ -79,6 +79,23 @@ fn at_every_qos_each_message_is_taken_once_and_recorded() {
 }
 
 #[test]
+fn what_is_simulated_stands_beside_what_is_measured() {
+    let (address, directory) = (fake_broker::start(Faults::default()), Directory::new("compare"));
+    let out = directory.0.display();
+    let line = format!("scenario 2 --broker {address} --interval 5ms --duration 50ms --compare --out {out}");
+    let text = run(&format!("{line} --policy round_robin")).unwrap();
+    // Ten messages in turn: 0, 10, 20, 30; 0, 10, 20; 0, 35, 70 ms. On average 19.5, and 0.2 ms on the way.
+    let simulated = text.lines().find(|line| line.trim_start().starts_with("simulated")).expect("a row");
+    assert_eq!(simulated.split_whitespace().nth(1), Some("19.7"), "{text}");
+    assert!(text.contains("measured / simulated"), "{text}");
+    assert!(directory.summary()["policies"][0]["simulated_latency_ms"]["mean"].is_f64());
+
+    // A name that the balancer does not know is a label only.
+    let text = run(&format!("{line} --policy somebody's")).unwrap();
+    assert!(!text.contains("simulated"), "{text}");
+}
+
+#[test]
 fn what_a_broker_loses_and_repeats_is_counted() {
     let faults = Faults { lose: Some(3), duplicate: Some(7), ..Faults::default() };
     let (address, directory) = (fake_broker::start(faults), Directory::new("faults"));
@@ -91,6 +108,72 @@ fn what_a_broker_loses_and_repeats_is_counted() {
     assert!(rows.iter().all(|row| row[0] != "3"));
     let duplicates: Vec<_> = rows.iter().filter(|row| row[7] == "true").map(|row| row[0].as_str()).collect();
     assert_eq!(duplicates, ["7"]);
+}
+
+#[test]
+fn workers_come_stand_still_go_and_die() {
+    let (address, directory) = (fake_broker::start(Faults::default()), Directory::new("roles"));
+    std::fs::create_dir_all(&directory.0).expect("a directory");
+    let file = directory.0.join("roles.toml");
+    let text = r#"
+        messages = 100
+        arrivals = { fixed = "10ms" }
+        idle = "0s"
+        pings = { every = "100ms" }
+        [[workers]]
+        service = "1ms"
+        pauses = [{ at = "300ms", for = "200ms" }]
+        [[workers]]
+        service = "40ms"
+        dies = "500ms"
+        [[workers]]
+        service = "25ms"
+        leaves = "500ms"
+        [[workers]]
+        service = "1ms"
+        joins = "500ms"
+    "#;
+    std::fs::write(&file, text).expect("a file");
+    let out = directory.0.display();
+    run(&format!("scenario {} --broker {address} --qos 0 --out {out}", file.display())).unwrap();
+
+    let of_run = &directory.summary()["policies"][0]["runs"][0];
+    let number = |key: &str| of_run[key].as_u64().unwrap();
+    // The second worker is slower than its messages come: it dies with some of them, which are lost.
+    assert!(number("died_with_a_worker") > 0 && number("lost") >= number("died_with_a_worker"), "{of_run}");
+    assert_eq!((number("published"), number("received") + number("lost")), (100, 100));
+
+    let rows = rows(&directory.0.join("broker-run1.csv"));
+    // Who leaves finishes what it has, and gets none of the last; who joins gets none of the first.
+    let has = |name: &str, sequences: std::ops::Range<u64>| {
+        rows.iter().any(|row| row[1] == name && sequences.contains(&row[0].parse().unwrap()))
+    };
+    assert!(has("sub-2", 0..10) && !has("sub-2", 95..100) && has("sub-3", 95..100) && !has("sub-3", 0..10));
+    assert!(rows.iter().filter(|row| row[1] == "sub-2").all(|row| !row[4].is_empty()));
+}
+
+#[test]
+fn a_warm_up_is_another_run_of_the_same_workers() {
+    let address = fake_broker::start(Faults { duplicate: Some(7), ..Faults::default() });
+    let line = format!(
+        "scenario 2 --broker {address} --interval 5ms --duration 100ms --ping-interval 100ms --qos 1 --warm=200ms"
+    );
+    // The duplicate was one of the warm-up's forty.
+    let text = run(&line).unwrap();
+    assert!(text.contains("published 20, received 20, lost 0, duplicated 0"), "{text}");
+}
+
+#[test]
+fn a_worker_that_is_no_worker_is_an_error_of_one_line() {
+    let address = fake_broker::start(Faults::default());
+    for program in ["true", "/nowhere/worker"] {
+        let broker = format!("--broker={address}");
+        let arguments = ["tenbin", "scenario", "2", &broker, "--worker-command", program];
+        let cli = Cli::try_parse_from(arguments).expect("arguments are well-formed");
+        let error = tenbin_loadgen::run_to(cli.command, &mut Vec::new()).unwrap_err();
+        assert!(matches!(error, LoadgenError::NotReady { .. } | LoadgenError::Start { .. }), "{error}");
+        assert!(!error.to_string().contains('\n'));
+    }
 }
 
 #[test]

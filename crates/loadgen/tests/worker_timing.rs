@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
-use tenbin_loadgen::scenario::{Schedule, Timeline};
+use tenbin_loadgen::scenario::{Pace, Timeline};
 use tenbin_loadgen::statistics::Summary;
+use tenbin_simulator::Scenario;
 
 /// Latencies in ms of each worker when messages go to the workers in turn, without any delay on the way.
-fn in_turn(schedule: Schedule, services_ms: [u64; 3]) -> [Vec<f64>; 3] {
-    let mut workers = services_ms.map(|service| Timeline::new(Duration::from_millis(service)));
+fn in_turn(interval: Duration, services_ms: [u64; 3]) -> [Vec<f64>; 3] {
+    let mut workers = services_ms.map(|service| Timeline::new(Pace::steady(Duration::from_millis(service))));
     let mut latencies = [const { Vec::new() }; 3];
-    for sequence in 0..schedule.messages {
+    for sequence in 0..1500 {
         let worker = sequence as usize % 3;
-        let created_ns = schedule.due_ns(sequence);
-        let slot = workers[worker].take(created_ns, created_ns);
+        let created_ns = interval.as_nanos() as u64 * sequence;
+        let slot = workers[worker].take(sequence, created_ns, created_ns);
         latencies[worker].push((slot.taken_ns - created_ns) as f64 / 1e6);
     }
     latencies
@@ -24,9 +25,9 @@ fn mean(values: &[f64]) -> f64 {
 
 #[test]
 fn a_worker_that_keeps_up_takes_messages_at_once() {
-    let schedule = Schedule { interval: Duration::from_millis(10), messages: 1500 };
-    for latencies in in_turn(schedule, [25, 25, 25]) {
-        assert_eq!(Summary::of(&latencies), Some(Summary { n: 500, min: 0.0, max: 0.0, mean: 0.0, sd: 0.0 }));
+    for latencies in in_turn(Duration::from_millis(10), [25, 25, 25]) {
+        let summary = Summary::of(&latencies).expect("values");
+        assert_eq!((summary.n, summary.max), (500, 0.0));
     }
 }
 
@@ -34,8 +35,7 @@ fn a_worker_that_keeps_up_takes_messages_at_once() {
 fn a_slow_worker_in_turn_falls_behind_by_the_same_step_each_time() {
     // A message every 32.1 ms, 50 ms for each: message k waits k × 17.9 ms. Over 500 of them 4466.05 ms, over
     // all 1,500 messages a third of that: the published round robin is 1492.3 ms.
-    let schedule = Schedule { interval: Duration::from_micros(10_700), messages: 1500 };
-    let latencies = in_turn(schedule, [25, 25, 50]);
+    let latencies = in_turn(Duration::from_micros(10_700), [25, 25, 50]);
     for (k, latency) in latencies[2].iter().enumerate() {
         assert!((latency - k as f64 * 17.9).abs() < 1e-6, "{k}: {latency}");
     }
@@ -45,15 +45,55 @@ fn a_slow_worker_in_turn_falls_behind_by_the_same_step_each_time() {
 
 #[test]
 fn a_pause_in_the_queue_is_not_made_up_for() {
-    const MS: u64 = 1_000_000;
-    let mut worker = Timeline::new(Duration::from_millis(25));
+    let mut worker = Timeline::new(Pace::steady(Duration::from_millis(25)));
     let taken: Vec<_> =
-        [0, 1, 2, 200, 201].map(|received| worker.take(received * MS, received * MS).taken_ns / MS).into();
+        [0, 1, 2, 200, 201].map(|received| worker.take(0, received * MS, received * MS).taken_ns / MS).into();
     assert_eq!(taken, [0, 25, 50, 200, 225]);
 }
 
 #[test]
 fn a_message_is_not_taken_before_it_was_made() {
-    let mut worker = Timeline::new(Duration::from_millis(25));
-    assert_eq!(worker.take(10, 15).taken_ns, 15);
+    let mut worker = Timeline::new(Pace::steady(Duration::from_millis(25)));
+    assert_eq!(worker.take(0, 10, 15).taken_ns, 15);
 }
+
+/// When messages are taken and finished, in ms, by a worker described as in a scenario's file; the first message of
+/// the run was due at 1000 ms.
+fn slots(worker: &str, received_ms: &[u64]) -> Vec<(u64, u64)> {
+    let text = format!("messages = 1\narrivals = {{ fixed = \"1ms\" }}\n[[workers]]\nservice = \"25ms\"\n{worker}");
+    let scenario = Scenario::parse("test", &text).expect("a worker");
+    let mut timeline = Timeline::new(Pace::of(&scenario.workers[0], 1000 * MS, 0));
+    let mut take = |received_ms: u64| timeline.take(0, received_ms * MS, 0);
+    received_ms.iter().map(|&at| take(at)).map(|slot| (slot.taken_ns / MS, slot.finished_ns / MS)).collect()
+}
+
+#[test]
+fn the_time_of_service_is_that_of_the_moment_of_taking() {
+    let steps = "steps = [{ at = \"100ms\", service = \"200ms\" }, { at = \"500ms\", service = \"25ms\" }]";
+    let expected = [(1090, 1115), (1115, 1315), (1315, 1515), (1515, 1540)];
+    assert_eq!(slots(steps, &[1090, 1091, 1092, 1093]), expected);
+}
+
+#[test]
+fn nothing_is_taken_or_done_while_a_worker_stands_still() {
+    let pauses = "pauses = [{ at = \"100ms\", for = \"2s\" }]";
+    // Interrupted in the middle; begun at the end; taken later.
+    assert_eq!(slots(pauses, &[1090, 1200, 3200]), [(1090, 3115), (3115, 3140), (3200, 3225)]);
+    assert_eq!(slots(pauses, &[1075, 1080, 3000]), [(1075, 1100), (3100, 3125), (3125, 3150)]);
+}
+
+#[test]
+fn random_times_belong_to_the_message_and_not_to_the_worker() {
+    let text =
+        "messages = 1\narrivals = { fixed = \"1ms\" }\n[[workers]]\nservice = \"25ms\"\ndistribution = \"exponential\"";
+    let scenario = Scenario::parse("test", text).expect("a worker");
+    let service = |sequence, seed| {
+        let slot = Timeline::new(Pace::of(&scenario.workers[0], 0, seed)).take(sequence, 0, 0);
+        slot.finished_ns - slot.taken_ns
+    };
+    assert_eq!(service(7, 1), service(7, 1));
+    assert_ne!(service(7, 1), service(8, 1));
+    assert_ne!(service(7, 1), service(7, 100));
+}
+
+const MS: u64 = 1_000_000;

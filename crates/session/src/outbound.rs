@@ -41,12 +41,14 @@ pub(crate) enum Stage {
 }
 
 impl Outbound {
+    /// What [`Outbound::open_next`] will give.
+    pub(crate) fn next_id(&self) -> Option<PacketId> {
+        (self.slots.len() < IDS as usize).then(|| packet_id(self.next_sequence()))
+    }
+
     /// Gives the next Packet Identifier `[MQTT-2.2.1-4]`; `None` when all are taken.
     pub(crate) fn open_next(&mut self, stage: Stage) -> Option<PacketId> {
-        if self.slots.len() >= IDS as usize {
-            return None;
-        }
-        let id = packet_id(self.first + self.slots.len() as u64);
+        let id = self.next_id()?;
         self.messages += usize::from(stage.is_message());
         self.bytes += stage.bytes();
         self.slots.push_back(Some(stage));
@@ -80,17 +82,19 @@ impl Outbound {
         self.slots.iter().flatten().filter_map(Stage::shared)
     }
 
-    /// `id` is done and can be given again.
-    pub(crate) fn close(&mut self, id: PacketId) -> Option<Stage> {
+    /// `id` is done and can be given again; whether it was open.
+    pub(crate) fn close(&mut self, id: PacketId) -> bool {
         let position = self.position(id);
-        let stage = self.slots.get_mut(position)?.take()?;
+        let Some(slot) = self.slots.get_mut(position) else { return false };
+        let Some(stage) = slot else { return false };
         self.messages -= usize::from(stage.is_message());
         self.bytes -= stage.bytes();
+        *slot = None;
         while let Some(None) = self.slots.front() {
             self.slots.pop_front();
             self.first += 1;
         }
-        Some(stage)
+        true
     }
 
     /// Closes what does not outlive a connection.
@@ -109,11 +113,9 @@ impl Outbound {
         for sequence in self.first..self.next_sequence() {
             let id = packet_id(sequence);
             let Some(Stage::Published(delivery, _)) = self.stage(id) else { continue };
-            if delivery.qos == QoS::AtLeastOnce
-                && wanted(delivery)
-                && let Some(Stage::Published(delivery, _)) = self.close(id)
-            {
-                withdrawn.push(delivery);
+            if delivery.qos == QoS::AtLeastOnce && wanted(delivery) {
+                withdrawn.push(delivery.clone());
+                self.close(id);
             }
         }
         withdrawn
@@ -232,10 +234,10 @@ mod tests {
             assert!(open.insert(id), "{id} is taken");
             // leave every third one open for a while
             if round % 3 != 0 {
-                assert!(outbound.close(id).is_some());
+                assert!(outbound.close(id));
                 open.remove(&id);
             } else if open.len() > 100 {
-                open.drain().for_each(|id| assert!(outbound.close(id).is_some()));
+                open.drain().for_each(|id| assert!(outbound.close(id)));
             }
         }
         assert_eq!(outbound.messages(), open.len());
@@ -257,8 +259,8 @@ mod tests {
         let mut outbound = Outbound::default();
         let id = outbound.open_next(Stage::Request).unwrap();
         assert!(outbound.stage(PacketId::new(9).unwrap()).is_none());
-        assert!(outbound.close(PacketId::new(9).unwrap()).is_none());
-        assert!(outbound.close(id).is_some());
-        assert!(outbound.close(id).is_none());
+        assert!(!outbound.close(PacketId::new(9).unwrap()));
+        assert!(outbound.close(id));
+        assert!(!outbound.close(id));
     }
 }

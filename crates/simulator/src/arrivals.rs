@@ -35,7 +35,7 @@ impl Arrivals {
     }
 
     /// The instants of `count` messages in ns, the first at 0.
-    pub(crate) fn instants(self, count: u32, rng: &mut Rng) -> Vec<u64> {
+    pub fn instants(self, count: u32, rng: &mut Rng) -> Vec<u64> {
         match self {
             Self::Fixed(every) => (0..u64::from(count)).map(|index| index * every.ns()).collect(),
             Self::Bursts { messages, every } => {

@@ -15,7 +15,8 @@ pub enum Chooser {
 }
 
 impl Chooser {
-    /// What is compared if nothing is asked for: `adaptive` beside what others use, and the bound.
+    /// What is compared if nothing is asked for: `adaptive` beside what others use (of the
+    /// names in `TELLING` those that the balancer has), and the bound.
     pub fn telling() -> Vec<Self> {
         TELLING.iter().filter_map(|name| name.parse().ok()).chain([Self::CentralQueue]).collect()
     }

@@ -37,7 +37,7 @@ impl Distribution {
     }
 
     /// A service time in ns, at least 1, for a message of this luck.
-    pub(crate) fn service_ns(self, mean_ns: u64, luck: u64) -> u64 {
+    pub fn service_ns(self, mean_ns: u64, luck: u64) -> u64 {
         let mean = mean_ns as f64;
         // 53 bits: exact in an f64, and below 1.
         let uniform = (luck >> 11) as f64 / (1_u64 << 53) as f64;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tenbin_balancer::{Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng};
+use tenbin_balancer::{Acknowledged, Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng};
 
 use crate::{
     plan::{Message, WorkerPlan},
@@ -75,7 +75,7 @@ impl Drive {
     /// An acknowledgement arrives of the message that was sent at `sent_at`.
     pub(crate) fn acknowledged(&mut self, worker: usize, sent_at: Nanos, now: Nanos) {
         if let Some(load) = &self.loads[worker] {
-            load.acknowledged(sent_at, MESSAGE_BYTES, now);
+            load.acknowledged(&Acknowledged::one(sent_at, MESSAGE_BYTES, now));
         }
     }
 }

@@ -44,6 +44,9 @@ pub use runs::{Case, run_all};
 pub use scenario::Scenario;
 pub use span::Span;
 
+/// The policies, and what [`Arrivals::instants`] draws from.
+pub use tenbin_balancer::{Policy, Rng};
+
 /// Runs the command to its end; results go to standard output.
 ///
 /// # Errors

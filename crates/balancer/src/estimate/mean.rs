@@ -57,8 +57,13 @@ impl RunningMean {
         }
     }
 
+    /// What acknowledgements that came together show, for each of their messages.
+    pub(super) fn sample_acks(&mut self, sample: f64, messages: u64) {
+        (0..messages.min(ACK_SAMPLES_MAX)).for_each(|_| self.sample_ack(sample));
+    }
+
     /// What one acknowledgement shows. Three in a row above three times the mean, or six below a third, move it.
-    pub(super) fn sample_ack(&mut self, sample: f64) {
+    fn sample_ack(&mut self, sample: f64) {
         if self.value == 0.0 {
             return self.assume(sample, 1.0);
         }
@@ -78,6 +83,8 @@ impl RunningMean {
 const WEIGHT_MAX: f64 = 64.0;
 const WEIGHT_AFTER_JUMP: f64 = 32.0;
 const ACK_WEIGHT_MAX: f64 = 16.0;
+/// Equal samples that leave less than a fiftieth of whatever the mean was before.
+const ACK_SAMPLES_MAX: u64 = 64;
 
 #[cfg(test)]
 mod tests {
@@ -126,6 +133,20 @@ mod tests {
         let mut samples = vec![20.0; 100];
         samples.push(36.0);
         assert_eq!(after_acks(&samples), 21.0);
+    }
+
+    #[test]
+    fn acknowledgements_that_come_together_count_as_many() {
+        let together = |messages| {
+            let mut mean = RunningMean::default();
+            mean.sample_acks(20.0, 100);
+            mean.sample_acks(36.0, messages);
+            mean.value()
+        };
+        assert_eq!(together(0), 20.0);
+        assert_eq!(together(1), 21.0);
+        assert_eq!(together(5), after_acks(&[[20.0; 100].as_slice(), &[36.0; 5]].concat()));
+        assert!((35.7..36.0).contains(&together(u64::MAX)), "no more than it takes");
     }
 
     #[test]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::nanos::Nanos;
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -27,7 +28,16 @@ impl Client {
 
     fn acknowledge(&mut self, sent_at_ms: u64, at_ms: u64, outstanding: u64) -> Verdict {
         (self.seen.now, self.seen.outstanding) = (at_ms * MS, outstanding);
-        self.estimate.acknowledged(&self.seen, sent_at_ms * MS)
+        let acknowledged = Acknowledged::one(Nanos(sent_at_ms * MS), 100, Nanos(at_ms * MS));
+        self.estimate.acknowledged(&self.seen, &acknowledged)
+    }
+
+    /// All in one read; nothing is out after it.
+    fn acknowledge_together(&mut self, sent_at_ms: &[u64], at_ms: u64) -> Verdict {
+        (self.seen.now, self.seen.outstanding) = (at_ms * MS, 0);
+        let mut acknowledged = Acknowledged::new(Nanos(at_ms * MS));
+        sent_at_ms.iter().for_each(|sent_at_ms| acknowledged.add(Nanos(sent_at_ms * MS), 100));
+        self.estimate.acknowledged(&self.seen, &acknowledged)
     }
 
     fn write(&mut self, at_ms: u64, messages: u64, is_backlogged: bool) -> Verdict {
@@ -166,6 +176,46 @@ fn an_acknowledgement_sets_the_clock_exactly() {
     client.sent(300, 1);
     let verdict = client.acknowledge(180, 305, 1);
     assert_eq!(verdict.finish, Finish::Exactly(350 * MS + verdict.processing_ns), "it is still on its way");
+}
+
+#[test]
+fn acknowledgements_that_come_together_share_the_time() {
+    let mut client = Client::new();
+    client.sent(100, 10);
+    let verdict = client.acknowledge_together(&[100; 10], 350);
+    assert_eq!(verdict.processing_ns, 25 * MS, "ten in 250 ms");
+    assert_eq!((verdict.finish, verdict.due), (Finish::Exactly(350 * MS), Some(u64::MAX)));
+    client.sent(340, 10);
+    let verdict = client.acknowledge_together(&[340; 10], 600);
+    assert_eq!(verdict.processing_ns, 25 * MS, "begun when those before were finished");
+    client.seen.delay = 20 * MS;
+    let verdict = client.acknowledge_together(&[800, 700], 790);
+    assert_eq!(verdict.processing_ns, 25 * MS, "the first is what the way there and back is taken from");
+}
+
+#[test]
+fn acknowledgements_that_come_together_count_as_many() {
+    let mut client = Client::new();
+    client.acknowledge(100, 120, 0);
+    let verdict = client.acknowledge_together(&[200; 3], 290);
+    assert_eq!(verdict.processing_ns, 27_500_000, "one of 20 ms, three of 30");
+}
+
+#[test]
+fn a_report_between_acknowledgements_of_one_moment_changes_nothing() {
+    let (mut parted, mut together) = (Client::new(), Client::new());
+    for client in [&mut parted, &mut together] {
+        client.acknowledge(100, 130, 0);
+    }
+    parted.acknowledge_together(&[200; 4], 450);
+    parted.seen.outstanding = 6;
+    parted.report(450, 6, 25);
+    parted.acknowledge_together(&[200; 5], 450);
+    parted.acknowledge(200, 450, 0);
+    let verdict = together.acknowledge_together(&[200; 10], 450);
+    assert_eq!(parted.estimate.processing_ns(), Some(verdict.processing_ns));
+    let next = [parted, together].map(|mut client| client.acknowledge(440, 500, 0));
+    assert_eq!(next[0].processing_ns, next[1].processing_ns, "the next begins at the same moment");
 }
 
 #[test]
@@ -319,7 +369,8 @@ fn extremes_do_not_overflow() {
         client.estimate.written(&seen, u32::MAX.into(), true);
     }
     for sent_at in [0, u64::MAX] {
-        let verdict = client.estimate.acknowledged(&seen, sent_at);
+        let acknowledged = Acknowledged::one(Nanos(sent_at), 100, Nanos(seen.now));
+        let verdict = client.estimate.acknowledged(&seen, &acknowledged);
         assert!((1..=speed::MAX_NS).contains(&verdict.processing_ns));
     }
 }

@@ -13,7 +13,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{dispatch::Dispatch, nanos::Nanos};
+    use crate::{acknowledged::Acknowledged, dispatch::Dispatch, nanos::Nanos};
 
     #[test]
     fn who_has_the_fewest_bytes_out_is_chosen_however_many_messages_they_are() {
@@ -28,7 +28,7 @@ mod tests {
         assert_eq!(choose(&seats), Some(Choice { index: 1, turn: 1 }));
         give(1, 100);
         assert_eq!(choose(&seats), Some(Choice { index: 0, turn: 0 }), "equal: by turn");
-        loads[2].acknowledged(Nanos(0), 1_000, Nanos(5));
+        loads[2].acknowledged(&Acknowledged::one(Nanos(0), 1_000, Nanos(5)));
         assert_eq!(choose(&seats), Some(Choice { index: 2, turn: 2 }));
     }
 }

@@ -33,7 +33,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::dispatch::Dispatch;
+    use crate::{acknowledged::Acknowledged, dispatch::Dispatch};
 
     const MS: u64 = 1_000_000;
 
@@ -50,7 +50,7 @@ mod tests {
     /// One message, acknowledged at `now` after so long.
     fn acknowledge(load: &MemberLoad, latency_ms: u64, now_ms: u64) {
         give(load, 1);
-        load.acknowledged(Nanos((now_ms - latency_ms) * MS), 100, Nanos(now_ms * MS));
+        load.acknowledged(&Acknowledged::one(Nanos((now_ms - latency_ms) * MS), 100, Nanos(now_ms * MS)));
     }
 
     fn chosen(seats: &Seats, now_ms: u64) -> usize {
@@ -79,7 +79,7 @@ mod tests {
         give(&loads[2], 1);
         give(&loads[0], 10_000);
         assert_eq!(chosen(&seats, 100), 0);
-        loads[2].acknowledged(Nanos(100 * MS), 100, Nanos(101 * MS));
+        loads[2].acknowledged(&Acknowledged::one(Nanos(100 * MS), 100, Nanos(101 * MS)));
         assert_eq!(chosen(&seats, 101), 2);
     }
 

@@ -17,12 +17,23 @@ use crate::{
     rng::Rng,
 };
 
+/// Who keeps a key.
+pub(crate) enum Keeper {
+    /// This seat.
+    Seat(usize),
+    /// A seat that has its messages, and would let one more wait for too long.
+    Busy,
+    /// None of its messages is outstanding, as far as is known.
+    Nobody,
+}
+
 /// A seat for a message with a key.
-#[derive(Clone, Copy)]
 struct Chosen {
     index: usize,
     /// It is where earlier messages are.
     is_kept: bool,
+    /// What the slot said, without what is known to be over.
+    pin: Pin,
 }
 
 /// Chooses a seat and books a message on it. `None` if there is no seat.
@@ -38,12 +49,12 @@ pub(crate) fn pick(
     let mut seen = pins.load(slot);
     // As often as other pickers for this slot are faster: giving up would break the order.
     loop {
-        let Chosen { index, is_kept } = choose(table, seen, view, dispatch, rng)?;
+        let Chosen { index, is_kept, pin } = choose(table, seen, view, dispatch, rng)?;
         pick::book(seats, index, view, dispatch);
         let hot = seats.loads()[index].hot();
         let wait_ns = adaptive::weigh(hot, view, dispatch.at.0).wait;
         let finish = dispatch.at.0.saturating_add(hot.delay_ns()).saturating_add(wait_ns);
-        match pins.replace(slot, seen, seen.with_one(table.state.ids[index], dispatch, finish)) {
+        match pins.replace(slot, seen, pin.with_one(table.state.ids[index], dispatch, finish)) {
             Ok(()) => {
                 pick::settle(table, index, !is_kept);
                 return Some(index);
@@ -57,31 +68,35 @@ pub(crate) fn pick(
 
 fn choose(table: Table<'_>, pin: Pin, view: &View, dispatch: &Dispatch, rng: &mut Rng) -> Option<Chosen> {
     let rank_of = |index: usize| table.seats.loads()[index].rank();
-    let kept = holder(table, pin, view, dispatch.at).map(|index| Chosen { index, is_kept: true });
-    if let Some(kept) = kept.filter(|kept| rank_of(kept.index) == Availability::Ready as u64) {
-        return Some(kept);
-    }
-    let free = pick::preview(table, dispatch, rng).map(|index| Chosen { index, is_kept: false })?;
-    Some(kept.filter(|kept| rank_of(kept.index) <= rank_of(free.index)).unwrap_or(free))
+    let free = |rng: &mut Rng| pick::preview(table, dispatch, rng);
+    let (index, is_kept, pin) = match keeper(table, pin, view, dispatch.at) {
+        Keeper::Seat(kept) if rank_of(kept) == Availability::Ready as u64 => (kept, true, pin),
+        Keeper::Seat(kept) => match free(rng)? {
+            free if rank_of(free) < rank_of(kept) => (free, false, pin),
+            _ => (kept, true, pin),
+        },
+        Keeper::Busy => (free(rng)?, false, pin),
+        Keeper::Nobody => (free(rng)?, false, pin.emptied()),
+    };
+    Some(Chosen { index, is_kept, pin })
 }
 
-/// The seat that a message's key is held at, if it has one and the group keeps order.
-pub(crate) fn held_at(table: Table<'_>, dispatch: &Dispatch) -> Option<usize> {
-    let pin = table.state.pins.as_ref()?.load(dispatch.key_slot()?);
-    holder(table, pin, &table.view.at(dispatch.at, table.seats), dispatch.at)
-}
-
-/// The seat that the pin holds the key at.
-fn holder(table: Table<'_>, pin: Pin, view: &View, now: Nanos) -> Option<usize> {
-    if pin.unacknowledged() == 0 && !pin.is_held_at(now) {
-        return None;
+/// Who keeps the key of this pin.
+pub(crate) fn keeper(table: Table<'_>, pin: Pin, view: &View, now: Nanos) -> Keeper {
+    let is_held = pin.is_held_at(now);
+    if pin.unacknowledged() == 0 && !is_held {
+        return Keeper::Nobody;
     }
-    let index = table.state.ids.iter().position(|&id| pin.is_of(id))?;
+    let Some(index) = table.state.ids.iter().position(|&id| pin.is_of(id)) else { return Keeper::Nobody };
     let hot = table.seats.loads()[index].hot();
-    // A member with nothing outstanding has none of the key's either, whatever became of the word about them.
-    let is_held = pin.is_held_at(now) || hot.outstanding().messages > 0;
-    let is_bearable = adaptive::weigh(hot, view, now.0).wait <= WAIT_MAX_NS;
-    (is_held && is_bearable).then_some(index)
+    // A member with nothing outstanding has none of the key's messages either, whatever became of the word about them.
+    if !is_held && hot.outstanding().messages == 0 {
+        return Keeper::Nobody;
+    }
+    match adaptive::weigh(hot, view, now.0).wait {
+        ..=WAIT_MAX_NS => Keeper::Seat(index),
+        _ => Keeper::Busy,
+    }
 }
 
 const WAIT_MAX_NS: u64 = 1_000_000_000;

@@ -32,9 +32,9 @@ impl Sticky {
         Self((0..1 << SLOT_BITS).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// A table of its own with what is in this one.
+    /// Another table that says the same.
     pub(crate) fn copied(&self) -> Self {
-        Self(self.0.iter().map(|held| AtomicU64::new(held.load(Relaxed))).collect())
+        Self(self.0.iter().map(|slot| AtomicU64::new(slot.load(Relaxed))).collect())
     }
 
     fn slot(&self, publisher: u64) -> &AtomicU64 {

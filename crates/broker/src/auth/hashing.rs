@@ -16,7 +16,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 ///
 /// Each queue lets as many on as checks may run at a time. So whoever connects with wrong passwords again and again
 /// has no more than these before those of another address, nor a listener before those of another one; and where
-/// nobody else waits, all threads are his. Whoever does not wait any more is in no queue.
+/// nobody else waits, all threads are his. Whoever does not wait any more is in no queue; of
+/// those that have closed their side, and may wait or not, few of an address are: see [`crate::half_closed`].
 #[derive(Debug)]
 pub(super) struct HashWorkers {
     workers: usize,
@@ -71,9 +72,12 @@ impl HashWorkers {
         if let Some(queue) = queues.get(&origin).and_then(Weak::upgrade) {
             return queue;
         }
-        // Before it grows: those in which nobody is any more are forgotten.
+        // Before it grows: those in which nobody is any more are forgotten. Not again before as many new ones have come
+        // as are left, so that a flood of addresses costs each a look at two or so, and not at all.
         if queues.len() == queues.capacity() {
             queues.retain(|_, queue| queue.strong_count() > 0);
+            let alive = queues.len();
+            queues.reserve(alive);
         }
         let queue = Arc::new(Semaphore::new(self.workers));
         queues.insert(origin, Arc::downgrade(&queue));
@@ -166,5 +170,26 @@ mod tests {
             workers.run(&"l".into(), IpAddr::from(number.to_be_bytes()), || ()).await.unwrap();
         }
         assert!(workers.queues.lock().unwrap().capacity() < 100);
+    }
+
+    #[test]
+    fn queues_are_looked_through_no_more_often_than_their_number_doubles() {
+        let workers = HashWorkers::with(1);
+        let queue = |number: u32| workers.queue(Origin::Address("l".into(), IpAddr::from(number.to_be_bytes())));
+        let is_full = || {
+            let queues = workers.queues.lock().unwrap();
+            queues.len() == queues.capacity()
+        };
+        let mut alive = vec![queue(0)];
+        while alive.len() < 1000 || !is_full() {
+            alive.push(queue(alive.len() as u32));
+        }
+        let looked_through = (0..1000u32).filter(|number| {
+            alive.pop(); // at each look one is found to be forgotten, and no more
+            let is_full = is_full();
+            alive.push(queue(1_000_000 + number));
+            is_full
+        });
+        assert_eq!(looked_through.count(), 1);
     }
 }

@@ -24,7 +24,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             Event::Publish(publication) => {
                 *received += 1;
                 self.publish(publication, now)?;
-                self.shared.metrics.publishers_paused.add(u64::from(self.throttle.count(now)));
+                if self.throttle.count(now) {
+                    self.shared.metrics.publishers_paused.add(1);
+                }
             }
             Event::Duplicate(ack) => self.acks.push((ack, ReasonCode::Success)),
             Event::Subscribe(subscribe) => self.subscribe(subscribe, now)?,

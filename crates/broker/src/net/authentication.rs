@@ -1,6 +1,7 @@
 //! From a CONNECT to who sent it: one answer of the [`crate::Authenticator`], or the exchange of AUTH packets of an
 //! extended authentication (MQTT 5.0 §4.12).
 
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -40,9 +41,10 @@ pub(super) async fn authenticate<S: AsyncRead + AsyncWrite + Unpin>(
     request: AuthRequest,
     deadline: Instant,
 ) -> Result<Authenticated, Refusal> {
-    let method = request.method.clone();
+    let (method, address) = (request.method.clone(), request.peer.ip());
     let keep_alive = (connect.keep_alive > 0).then(|| Duration::from_secs(u64::from(connect.keep_alive)) * 3 / 2);
-    let mut answer = answered(shared.access.authenticator().authenticate(request), transport, deadline).await?;
+    let answer = shared.access.authenticator().authenticate(request);
+    let mut answer = answered(shared, answer, transport, address, deadline).await?;
     loop {
         match judge(answer, &method, PacketType::ConnAck)? {
             Judged::Accepted(authenticated) => return Ok(authenticated),
@@ -51,7 +53,7 @@ pub(super) async fn authenticate<S: AsyncRead + AsyncWrite + Unpin>(
                 put_auth(auth, connect, &mut transport.out)?; // [MQTT-4.12.0-2]
                 let data = timeout_at(received, next_auth(transport, decoder, &method)).await;
                 let data = data.map_err(|_| Refusal::SILENT)??;
-                answer = answered(exchange.step(data), transport, deadline).await?;
+                answer = answered(shared, exchange.step(data), transport, address, deadline).await?;
             }
         }
     }
@@ -70,16 +72,26 @@ fn put_auth(auth: Auth, connect: &Connect, out: &mut WriteBuffer) -> Result<(), 
     Ok(())
 }
 
-/// Waits for the authenticator as long as the client does: one that has closed gives its place to others.
+/// Waits for the authenticator as long as the client does. One whose connection is broken gives its place to others;
+/// so does one that has closed its side, where others of its address have done the same: see [`crate::half_closed`].
 async fn answered<S: AsyncRead + AsyncWrite + Unpin>(
+    shared: &Shared,
     answer: AuthFuture<'_>,
     transport: &mut Transport<S>,
+    address: IpAddr,
     deadline: Instant,
 ) -> Result<Answer, Refusal> {
+    let gone = async {
+        if transport.closed_early().await.is_err() {
+            return Refusal::SILENT;
+        }
+        let Some(_place) = shared.half_closed.enter(address) else { return ReasonCode::ServerBusy.into() };
+        std::future::pending().await
+    };
     tokio::select! {
         biased;
         answer = timeout_at(deadline, answer) => answer.map_err(|_| ReasonCode::ServerBusy.into()),
-        () = transport.closed_early() => Err(Refusal::SILENT),
+        refusal = gone => Err(refusal),
     }
 }
 

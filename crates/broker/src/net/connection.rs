@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use tenbin_balancer::Acknowledged;
 use tenbin_codec::{
     Decoded, Decoder, Disconnect, DisconnectProperties, Packet, PacketType, QoS, ReasonCode, ReportCarriers, Text, Will,
 };
@@ -84,6 +85,8 @@ pub(super) struct ConnectionTask<'a, S> {
     pub(super) report_carriers: ReportCarriers,
     /// QoS 0 messages of share groups that the socket has not taken yet.
     pub(super) unwritten: Unwritten,
+    /// Messages of share groups that this batch has acknowledged, and the balancer does not know of yet.
+    pub(super) acknowledged: Option<Acknowledged>,
     pub(super) established_at: Instant,
     /// When what waits for the client was last offered to others, since it drains.
     pub(super) handed_over_at: Option<Instant>,
@@ -133,6 +136,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             reauthentication,
             report_carriers,
             unwritten: Unwritten::default(),
+            acknowledged: None,
             handed_over_at: None,
             relief: Relief::default(),
             established_at,
@@ -321,6 +325,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
                 self.take_report(report.as_bytes(), now);
             }
         };
+        self.tell_acknowledged();
         self.shared.metrics.messages_received.add(received);
         self.shared.metrics.packets_received.add(packets);
         result

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use tenbin_balancer::{LoadReport, Rng};
+use tenbin_balancer::{Acknowledged, LoadReport, Rng};
 use tenbin_codec::{Packet, PingReq, ReasonCode, ReportCarrier, Text};
 use tenbin_session::{Publication, SharedDelivery};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -21,14 +21,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
 
     /// Takes over what an extended PINGREQ says; where none is taken, the decoder lets none through.
     pub(super) fn pinged(&mut self, ping: &PingReq, now: Instant) {
+        self.tell_acknowledged();
         match ping.body.as_ref().filter(|body| !body.payload.is_empty()) {
             Some(body) => self.take_report(&body.payload, now),
             None => self.lease.client.load.plain_ping(self.shared.clock.nanos(now)),
         }
     }
 
-    /// The client has acknowledged, for good, what a share group gave it, or refused it.
-    pub(super) fn acknowledged(&self, delivery: &SharedDelivery, reason: ReasonCode, now: Instant) {
+    /// The client has acknowledged, for good, what a share group gave it, or refused it. To be followed by
+    /// [`ConnectionTask::tell_acknowledged`], once for a batch.
+    pub(super) fn acknowledged(&mut self, delivery: &SharedDelivery, reason: ReasonCode, now: Instant) {
         let (load, clock) = (&self.lease.client.load, self.shared.clock);
         let booked = Booked::of_sent(delivery);
         if reason.is_error() {
@@ -37,8 +39,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             // Of an earlier connection: the time since then says nothing of the client's speed.
             load.written(booked.messages, booked.bytes, false, clock.nanos(now));
         } else {
-            let bytes = u32::try_from(booked.bytes).unwrap_or(u32::MAX);
-            load.acknowledged(clock.nanos(delivery.sent_at), bytes, clock.nanos(now));
+            let acknowledged = self.acknowledged.get_or_insert_with(|| Acknowledged::new(clock.nanos(now)));
+            acknowledged.add(clock.nanos(delivery.sent_at), booked.bytes);
+        }
+    }
+
+    /// Tells the balancer what has been acknowledged.
+    pub(super) fn tell_acknowledged(&mut self) {
+        if let Some(acknowledged) = self.acknowledged.take() {
+            self.lease.client.load.acknowledged(&acknowledged);
         }
     }
 
@@ -69,6 +78,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
 
     /// Takes a report over. One that does not parse changes nothing, and nothing is said about it.
     pub(super) fn take_report(&mut self, json: &[u8], now: Instant) {
+        // It was made after what came before it was acknowledged.
+        self.tell_acknowledged();
         match LoadReport::from_json(json) {
             Ok(report) => {
                 let client = &self.lease.client;

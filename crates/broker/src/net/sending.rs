@@ -81,6 +81,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         let (mut sent, mut expired, mut too_large) = (0, 0, 0);
         let (mut unacknowledged, mut given_up) = (Booked::NOTHING, Booked::NOTHING);
         let mut blocked = Vec::new();
+        if deliveries.len() >= BURST {
+            self.transport.expect_burst();
+        }
         for delivery in deliveries.drain(..) {
             let booked = Booked::of(&delivery);
             match self.connection.send(delivery, now, &mut self.transport.out) {
@@ -137,3 +140,5 @@ thread_local! {
 pub(super) const OUT_FULL: usize = 256 * 1024;
 /// Bytes of messages that are taken from the queue at once.
 const TAKE: usize = 128 * 1024;
+/// Messages that together are likely to need more memory than a connection keeps.
+const BURST: usize = 16;

@@ -35,6 +35,7 @@ impl Throttle {
     }
 
     /// A PUBLISH has been taken. Whether a pause begins.
+    #[inline]
     pub(super) fn count(&mut self, now: Instant) -> bool {
         let Some(rate) = self.rate else { return false };
         let Some(at) = self.bucket.take(rate, now) else { return false };

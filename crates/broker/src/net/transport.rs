@@ -1,3 +1,4 @@
+use std::cell::RefCell;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
@@ -95,11 +96,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         (std::mem::take(&mut self.read_bytes), std::mem::take(&mut self.written_bytes))
     }
 
-    /// Nothing is going on: gives back memory that only a burst needed.
+    /// Much may be going to be written: takes the memory that the last of this thread left, which is warm.
+    pub(super) fn expect_burst(&mut self) {
+        SPARE.with_borrow_mut(|spare| {
+            if spare.capacity() > self.out.capacity() {
+                self.out.swap_memory(spare);
+            }
+        });
+    }
+
+    /// Nothing is going on: gives back memory that only a burst needed, to the next burst or altogether.
     pub(super) fn idle(&mut self) {
         if self.input.is_empty() && self.input.capacity() > self.chunk {
             self.input = BytesMut::new();
         }
+        SPARE.with_borrow_mut(|spare| {
+            if self.out.capacity() > spare.capacity() && self.out.capacity() <= SPARE_MAX {
+                self.out.swap_memory(spare);
+            }
+        });
         self.out.shrink();
     }
 
@@ -108,15 +123,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         std::future::poll_fn(|context| self.poll_read(context)).await
     }
 
-    /// Ends when the connection is broken, or when the peer has closed and has sent nothing that is still to be dealt
-    /// with. What comes until then is kept, up to a bound beyond which nothing is read. Nothing is lost if it is
-    /// dropped.
-    pub(super) async fn closed_early(&mut self) {
+    /// Ends when the peer has closed its side, or the connection is broken. What comes until then is kept, up to a
+    /// bound beyond which nothing is read, so that a close does not show. Nothing is lost if it is dropped.
+    pub(super) async fn closed_early(&mut self) -> io::Result<()> {
         while self.input.len() < EARLY_BYTES {
-            match self.read().await {
-                Ok(0) if !self.input.is_empty() => break,
-                Ok(0) | Err(_) => return,
-                Ok(_) => {}
+            if self.read().await? == 0 {
+                return Ok(());
             }
         }
         std::future::pending().await
@@ -163,6 +175,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
     }
 }
 
+thread_local! {
+    /// Memory that bursts are encoded into: one a thread, since nearly all of them are written at once.
+    static SPARE: RefCell<Vec<u8>> = RefCell::default();
+}
+
+/// Bytes that a thread keeps for bursts.
+const SPARE_MAX: usize = 1 << 20;
 const CHUNK_FIRST: usize = 4 * 1024;
 const CHUNK_MAX: usize = 64 * 1024;
 const SMALL_READS: u8 = 32;

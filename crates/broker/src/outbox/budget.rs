@@ -1,14 +1,22 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that all queues together may hold.
+/// What all queues together may hold, and what they do hold.
 #[derive(Debug)]
 pub(crate) struct Budget {
+    /// Bytes.
     maximum: usize,
-    /// Written by whoever moves messages into or out of a queue, read before a message goes in. Relaxed: it
-    /// guards no other memory, and a race lets at most one message per thread too many in.
+    /// Bytes in all queues. Written once per batch by whoever moves messages into or out of a queue, read before a
+    /// message goes in. Relaxed: it guards no other memory, and a race lets at most one batch per thread too many in.
     used: AtomicUsize,
-    /// Messages in all queues: written once per batch. Relaxed, and wrong for moments only.
+    /// Messages in all queues, written as `used`. Relaxed, and wrong for moments only.
     messages: AtomicUsize,
+}
+
+/// What one queue holds.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Usage {
+    pub(super) bytes: usize,
+    pub(super) messages: usize,
 }
 
 impl Budget {
@@ -16,29 +24,23 @@ impl Budget {
         Self { maximum, used: AtomicUsize::new(0), messages: AtomicUsize::new(0) }
     }
 
-    pub(crate) fn has_room(&self, bytes: usize) -> bool {
-        self.used.load(Ordering::Relaxed).saturating_add(bytes) <= self.maximum
+    /// Whether a queue that `counted` is known of may hold `bytes`.
+    pub(super) fn has_room(&self, counted: Usage, bytes: usize) -> bool {
+        self.used_beside(counted).saturating_add(bytes) <= self.maximum
     }
 
     /// As [`Budget::has_room`] for a queue that nobody reads: such queues leave a quarter to those that are read.
-    pub(crate) fn has_room_for_absent(&self, bytes: usize) -> bool {
-        self.used.load(Ordering::Relaxed).saturating_add(bytes) <= self.maximum / 4 * 3
-    }
-
-    pub(crate) fn take(&self, bytes: usize) {
-        self.used.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub(crate) fn give_back(&self, bytes: usize) {
-        if bytes > 0 {
-            self.used.fetch_sub(bytes, Ordering::Relaxed);
-        }
+    pub(super) fn has_room_for_absent(&self, counted: Usage, bytes: usize) -> bool {
+        self.used_beside(counted).saturating_add(bytes) <= self.maximum / 4 * 3
     }
 
     /// A queue has grown or shrunk.
-    pub(crate) fn count_messages(&self, before: usize, after: usize) {
-        if before != after {
-            self.messages.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+    pub(super) fn change(&self, before: Usage, after: Usage) {
+        if before.bytes != after.bytes {
+            self.used.fetch_add(after.bytes.wrapping_sub(before.bytes), Ordering::Relaxed);
+        }
+        if before.messages != after.messages {
+            self.messages.fetch_add(after.messages.wrapping_sub(before.messages), Ordering::Relaxed);
         }
     }
 
@@ -50,5 +52,9 @@ impl Budget {
     /// Bytes in all queues.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
+    }
+
+    fn used_beside(&self, counted: Usage) -> usize {
+        self.used().saturating_sub(counted.bytes)
     }
 }

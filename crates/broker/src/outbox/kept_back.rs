@@ -43,11 +43,7 @@ impl Outbox {
     /// Takes back the newest messages that a share group gave to this member and that are not sent, so many at most;
     /// the oldest of them first.
     pub(crate) fn withdraw_newest(&self, group: NonZeroU64, count: usize) -> Vec<Delivery> {
-        let mut state = self.state();
-        let before = state.queue.len();
-        let withdrawn = state.queue.withdraw_newest(group, count, &self.budget);
-        self.budget.count_messages(before, state.queue.len());
-        drop(state);
+        let withdrawn = self.state().queue.withdraw_newest(group, count, &self.budget);
         self.take_back(withdrawn.iter().map(Booked::of).sum());
         withdrawn
     }

@@ -135,7 +135,6 @@ impl Outbox {
     pub(crate) fn push(&self, deliveries: &mut Vec<Delivery>, returned: &mut Vec<Delivery>, now: Instant) -> Pressure {
         let mut guard = self.state();
         let state = &mut *guard;
-        let before = state.queue.len();
         let reader = if state.attached { Reader::Present } else { Reader::Absent };
         let mut dropped_full = 0;
         let mut dropped_offline = 0;
@@ -158,10 +157,10 @@ impl Outbox {
             } else if state.closed || (!state.attached && !acknowledged) {
                 taken_back += Booked::of(&delivery);
                 dropped_offline += 1;
-            } else if acknowledged
-                && delivery.share.is_some()
-                && !state.queue.fits(&delivery, reader, &self.limits, &self.budget, now)
-            {
+            } else if state.queue.fits(&delivery, reader, &self.limits, &self.budget, now) {
+                given += 1;
+                state.queue.append(delivery, reader);
+            } else if acknowledged && delivery.share.is_some() {
                 taken_back += Booked::of(&delivery);
                 returned.push(delivery);
             } else {
@@ -174,7 +173,7 @@ impl Outbox {
         count(tally, &mut given);
         let expired = state.queue.take_expired();
         taken_back += expired.booked;
-        self.budget.count_messages(before, state.queue.len());
+        state.queue.settle(&self.budget);
         if state.attached && state.queue.is_nearly_full(&self.limits) {
             self.load.set_availability(Availability::Full);
         }
@@ -216,9 +215,8 @@ impl Outbox {
             return Poll::Ready(Taken::Control(control));
         }
         state.quota_blocked = quota == 0;
-        let (before, acknowledged) = (state.queue.len(), state.queue.acknowledged());
+        let acknowledged = state.queue.acknowledged();
         state.queue.take(quota, bytes, into, &self.budget);
-        self.budget.count_messages(before, state.queue.len());
         state.quota_left = quota.saturating_sub(acknowledged);
         self.set_keeps_back(state.has_shared_work());
         if self.load.availability() == Availability::Full && state.queue.has_room(&self.limits) {
@@ -237,10 +235,7 @@ impl Outbox {
 
     /// Receiver: as [`Outbox::poll_take`], without waiting and without heed of what it is asked for.
     pub(crate) fn take_now(&self, quota: usize, bytes: usize, into: &mut Vec<Delivery>) {
-        let mut state = self.state();
-        let before = state.queue.len();
-        state.queue.take(quota, bytes, into, &self.budget);
-        self.budget.count_messages(before, state.queue.len());
+        self.state().queue.take(quota, bytes, into, &self.budget);
     }
 
     /// Receiver: whether the queue was full and has got room: share groups may have kept messages meanwhile.
@@ -251,9 +246,7 @@ impl Outbox {
     /// Puts back what was taken and could not be sent, in front of the queue.
     pub(crate) fn put_back(&self, deliveries: impl DoubleEndedIterator<Item = Delivery>) {
         let mut state = self.state();
-        let before = state.queue.len();
         deliveries.rev().for_each(|delivery| state.queue.push_front(delivery, &self.budget));
-        self.budget.count_messages(before, state.queue.len());
     }
 
     /// Asks the connection's owner for something.
@@ -306,10 +299,8 @@ impl Outbox {
         state.attached = false;
         state.control = None;
         state.waker = None;
-        let before = state.queue.len();
         let shared = state.queue.withdraw_shared(&self.budget);
         let dropped = state.queue.drop_unacknowledged(&self.budget);
-        self.budget.count_messages(before, state.queue.len());
         self.load.set_availability(Availability::Offline);
         drop(state);
         self.metrics.dropped_offline.add(dropped.messages);
@@ -319,11 +310,7 @@ impl Outbox {
 
     /// Takes the messages out that `unwanted` names.
     pub(crate) fn withdraw(&self, unwanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
-        let mut state = self.state();
-        let before = state.queue.len();
-        let withdrawn = state.queue.withdraw(unwanted, &self.budget);
-        self.budget.count_messages(before, state.queue.len());
-        drop(state);
+        let withdrawn = self.state().queue.withdraw(unwanted, &self.budget);
         self.take_back(withdrawn.iter().map(Booked::of).sum());
         withdrawn
     }
@@ -331,7 +318,6 @@ impl Outbox {
     /// Forgets everything that waits: the session begins anew.
     pub(crate) fn clear(&self) {
         let dropped = self.state().queue.clear(&self.budget);
-        self.budget.count_messages(dropped.messages as usize, 0);
         self.metrics.dropped_offline.add(dropped.messages);
         self.take_back(dropped.booked);
     }

@@ -1,9 +1,11 @@
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::time::Instant;
 
 use tenbin_session::Delivery;
 
+use super::budget::Usage;
 use super::{Booked, Budget, OutboxLimits, WhenFull};
 
 /// Two FIFOs that are emptied as one, by number: QoS 0 must go on when the send quota holds QoS 1 and 2 back
@@ -17,6 +19,8 @@ pub(crate) struct Queue {
     first_expiry: Option<Instant>,
     /// Dropped because their time was over, since the last [`Queue::take_expired`].
     expired: Dropped,
+    /// What the budget knows of this queue.
+    settled: Usage,
 }
 
 /// Messages that a queue gave up.
@@ -97,6 +101,7 @@ impl Queue {
     }
 
     /// Makes room for `delivery` by dropping what has expired, `[MQTT-3.3.2-5]`; whether there is room then.
+    #[inline]
     pub(crate) fn fits(
         &mut self,
         delivery: &Delivery,
@@ -107,7 +112,7 @@ impl Queue {
     ) -> bool {
         let bytes = delivery.queued_bytes();
         self.has_place(bytes, reader, limits, budget)
-            || (self.purge(now, budget) && self.has_place(bytes, reader, limits, budget))
+            || (self.purge(now) && self.has_place(bytes, reader, limits, budget))
     }
 
     /// Messages that were dropped because their time was over, since the last call: [`Queue::fits`] looks.
@@ -115,7 +120,23 @@ impl Queue {
         std::mem::take(&mut self.expired)
     }
 
-    /// Messages that were dropped for want of room: `delivery` or older ones.
+    /// Puts a message in that [`Queue::fits`]. The budget knows of it after [`Queue::settle`], once for a batch.
+    #[inline(always)] // called once for each message: a call would move it once more
+    pub(super) fn append(&mut self, mut delivery: Delivery, reader: Reader) {
+        // What waits long must not keep all of the buffer alive that it was a part of.
+        if reader == Reader::Absent || self.bytes() > DETACH_FROM_BYTES {
+            delivery = delivery.detach();
+        }
+        if let Some(at) = delivery.expires_at {
+            self.first_expiry = Some(self.first_expiry.map_or(at, |first| first.min(at)));
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        self.lane(&delivery).push_back(Numbered { number, delivery });
+    }
+
+    /// Messages that were dropped for want of room: `delivery` or older ones. To be followed by [`Queue::settle`], as
+    /// [`Queue::append`].
     pub(crate) fn push(
         &mut self,
         delivery: Delivery,
@@ -131,30 +152,19 @@ impl Queue {
             // Nothing goes for a message that would find no place even then.
             let would_fit = self.acknowledged.deliveries.len() < limits.messages
                 && self.acknowledged.bytes + bytes <= limits.bytes
-                && budget.has_room(bytes.saturating_sub(self.unacknowledged.bytes));
+                && budget.has_room(self.settled, self.acknowledged.bytes + bytes);
             if !may_evict || !would_fit {
                 dropped.add(&delivery);
                 return dropped;
             }
             while !self.has_place(bytes, reader, limits, budget) {
-                match self.unacknowledged.pop_front(budget) {
-                    Some(oldest) => dropped.add(&oldest),
-                    None => {
-                        dropped.add(&delivery);
-                        return dropped;
-                    }
+                if !self.unacknowledged.drop_front(&mut dropped) {
+                    dropped.add(&delivery);
+                    return dropped;
                 }
             }
         }
-        // What waits long must not keep all of the buffer alive that it was a part of.
-        let lags = reader == Reader::Absent || self.bytes() > DETACH_FROM_BYTES;
-        let delivery = if lags { delivery.detach() } else { delivery };
-        if let Some(at) = delivery.expires_at {
-            self.first_expiry = Some(self.first_expiry.map_or(at, |first| first.min(at)));
-        }
-        let numbered = Numbered { number: self.next_number, delivery };
-        self.next_number += 1;
-        self.lane(&numbered.delivery).push_back(numbered, budget);
+        self.append(delivery, reader);
         dropped
     }
 
@@ -163,7 +173,8 @@ impl Queue {
         if let Some(at) = delivery.expires_at {
             self.first_expiry = Some(self.first_expiry.map_or(at, |first| first.min(at)));
         }
-        self.lane(&delivery).push_front(delivery, budget);
+        self.lane(&delivery).push_front(delivery);
+        self.settle(budget);
     }
 
     /// Moves what may go to `into`, oldest first: QoS 0 always, QoS 1 and 2 as far as `quota` goes, until `bytes`
@@ -183,12 +194,12 @@ impl Queue {
                 (Some(_), None) => &mut self.unacknowledged,
                 (None, None) => break,
             };
-            let Some(delivery) = lane.pop_front(budget) else { break };
-            taken += delivery.queued_bytes();
-            into.push(delivery);
+            let Some(bytes) = lane.take_front(into) else { break };
+            taken += bytes;
         }
         self.unacknowledged.shrink();
         self.acknowledged.shrink();
+        self.settle(budget);
     }
 
     /// Takes out what share groups meant for this receiver, oldest first.
@@ -213,8 +224,9 @@ impl Queue {
     }
 
     fn withdraw_numbered(&mut self, is_wanted: impl Fn(&Numbered) -> bool, budget: &Budget) -> Vec<Delivery> {
-        let mut taken = self.unacknowledged.remove_where(&is_wanted, budget);
-        taken.extend(self.acknowledged.remove_where(&is_wanted, budget));
+        let mut taken = self.unacknowledged.remove_where(&is_wanted);
+        taken.extend(self.acknowledged.remove_where(&is_wanted));
+        self.settle(budget);
         taken.make_contiguous().sort_by_key(|numbered| numbered.number);
         taken.into_iter().map(|numbered| numbered.delivery).collect()
     }
@@ -222,7 +234,8 @@ impl Queue {
     /// Drops QoS 0 and detaches the rest from read buffers; what was dropped.
     pub(super) fn drop_unacknowledged(&mut self, budget: &Budget) -> Dropped {
         let dropped = self.unacknowledged.iter().collect();
-        self.unacknowledged.clear(budget);
+        self.unacknowledged = Lane::default();
+        self.settle(budget);
         for numbered in &mut self.acknowledged.deliveries {
             numbered.delivery = numbered.delivery.detach();
         }
@@ -233,9 +246,17 @@ impl Queue {
     /// Forgets everything; what that was.
     pub(crate) fn clear(&mut self, budget: &Budget) -> Dropped {
         let dropped = self.unacknowledged.iter().chain(self.acknowledged.iter()).collect();
-        self.unacknowledged.clear(budget);
-        self.acknowledged.clear(budget);
+        self.unacknowledged = Lane::default();
+        self.acknowledged = Lane::default();
+        self.settle(budget);
         dropped
+    }
+
+    /// Tells the budget what has come in or gone since it was told last.
+    pub(crate) fn settle(&mut self, budget: &Budget) {
+        let usage = Usage { bytes: self.bytes(), messages: self.len() };
+        budget.change(self.settled, usage);
+        self.settled = usage;
     }
 
     fn lane(&mut self, delivery: &Delivery) -> &mut Lane {
@@ -247,22 +268,23 @@ impl Queue {
     }
 
     fn has_place(&self, bytes: usize, reader: Reader, limits: &OutboxLimits, budget: &Budget) -> bool {
+        let bytes = self.bytes() + bytes;
         let in_budget = match reader {
             // Whoever reads can always get a little, however much others have left lying.
-            Reader::Present => self.bytes() + bytes <= FLOOR_BYTES || budget.has_room(bytes),
-            Reader::Absent => budget.has_room_for_absent(bytes),
+            Reader::Present => bytes <= FLOOR_BYTES || budget.has_room(self.settled, bytes),
+            Reader::Absent => budget.has_room_for_absent(self.settled, bytes),
         };
-        in_budget && self.len() < limits.messages && self.bytes() + bytes <= limits.bytes
+        in_budget && self.len() < limits.messages && bytes <= limits.bytes
     }
 
     /// Drops what has expired; whether that was anything. Looks only if something has.
-    fn purge(&mut self, now: Instant, budget: &Budget) -> bool {
+    fn purge(&mut self, now: Instant) -> bool {
         if self.first_expiry.is_none_or(|first| first > now) {
             return false;
         }
         let before = self.len();
         for lane in [&mut self.unacknowledged, &mut self.acknowledged] {
-            let purged = lane.remove_where(|numbered| numbered.delivery.is_expired(now), budget);
+            let purged = lane.remove_where(|numbered| numbered.delivery.is_expired(now));
             purged.iter().for_each(|numbered| self.expired.add(&numbered.delivery));
         }
         let deliveries = self.unacknowledged.iter().chain(self.acknowledged.iter());
@@ -293,55 +315,81 @@ impl Lane {
         self.deliveries.front().map(|front| front.number)
     }
 
-    fn push_back(&mut self, numbered: Numbered, budget: &Budget) {
-        let bytes = numbered.delivery.queued_bytes();
-        self.bytes += bytes;
-        budget.take(bytes);
+    fn push_back(&mut self, numbered: Numbered) {
+        self.bytes += numbered.delivery.queued_bytes();
+        if self.deliveries.len() == self.deliveries.capacity() {
+            self.grow();
+        }
         self.deliveries.push_back(numbered);
     }
 
-    fn push_front(&mut self, delivery: Delivery, budget: &Budget) {
-        let bytes = delivery.queued_bytes();
-        self.bytes += bytes;
-        budget.take(bytes);
+    fn push_front(&mut self, delivery: Delivery) {
+        self.bytes += delivery.queued_bytes();
         // Equal numbers are fine: what is put back is oldest in its own lane.
         let number = self.front_number().map_or(0, |front| front.saturating_sub(1));
         self.deliveries.push_front(Numbered { number, delivery });
     }
 
-    fn pop_front(&mut self, budget: &Budget) -> Option<Delivery> {
+    /// Moves the front to `into`; its bytes.
+    fn take_front(&mut self, into: &mut Vec<Delivery>) -> Option<usize> {
         let delivery = self.deliveries.pop_front()?.delivery;
         let bytes = delivery.queued_bytes();
         self.bytes -= bytes;
-        budget.give_back(bytes);
-        Some(delivery)
+        into.push(delivery);
+        Some(bytes)
     }
 
-    fn remove_where(&mut self, wanted: impl Fn(&Numbered) -> bool, budget: &Budget) -> VecDeque<Numbered> {
+    /// Drops the front, and counts it among what is `dropped`; whether there was one.
+    fn drop_front(&mut self, dropped: &mut Dropped) -> bool {
+        let Some(Numbered { delivery, .. }) = self.deliveries.pop_front() else { return false };
+        self.bytes -= delivery.queued_bytes();
+        dropped.add(&delivery);
+        true
+    }
+
+    fn remove_where(&mut self, wanted: impl Fn(&Numbered) -> bool) -> VecDeque<Numbered> {
         if !self.deliveries.iter().any(&wanted) {
             return VecDeque::new();
         }
         let (removed, kept): (VecDeque<_>, _) = self.deliveries.drain(..).partition(wanted);
         self.deliveries = kept;
-        let bytes = removed.iter().map(|numbered| numbered.delivery.queued_bytes()).sum::<usize>();
-        self.bytes -= bytes;
-        budget.give_back(bytes);
+        self.bytes -= removed.iter().map(|numbered| numbered.delivery.queued_bytes()).sum::<usize>();
         removed
     }
 
-    /// Gives the memory of a burst back once it is over.
-    fn shrink(&mut self) {
-        if self.deliveries.is_empty() && self.deliveries.capacity() > KEPT_CAPACITY {
-            self.deliveries = VecDeque::new();
+    /// Goes on in the memory of a burst that is over, if there is any: it is warm, and saves growing step by step.
+    #[cold]
+    fn grow(&mut self) {
+        let spare = SPARES.with_borrow_mut(Vec::pop).filter(|spare| spare.capacity() > self.deliveries.capacity());
+        if let Some(mut spare) = spare {
+            spare.append(&mut self.deliveries);
+            self.deliveries = spare;
         }
     }
 
-    fn clear(&mut self, budget: &Budget) {
-        budget.give_back(self.bytes);
-        *self = Self::default();
+    /// Gives the memory of a burst back once it is over, to the next burst or altogether.
+    fn shrink(&mut self) {
+        if self.deliveries.is_empty() && self.deliveries.capacity() > KEPT_CAPACITY {
+            let burst = std::mem::take(&mut self.deliveries);
+            SPARES.with_borrow_mut(|spares| {
+                if spares.len() < SPARES_MAX && burst.capacity() <= SPARE_CAPACITY_MAX {
+                    spares.push(burst);
+                }
+            });
+        }
     }
 }
 
+thread_local! {
+    /// Empty lanes' memory, a few for each thread: giving it back to the allocator after each burst costs as much as
+    /// the burst itself.
+    static SPARES: RefCell<Vec<VecDeque<Numbered>>> = RefCell::default();
+}
+
+/// Spares of one thread.
+const SPARES_MAX: usize = 16;
+/// Places for messages that a spare has at most.
+const SPARE_CAPACITY_MAX: usize = 2048;
 /// A queue with more than this lags.
 const DETACH_FROM_BYTES: usize = 256 * 1024;
 /// What a connected client's queue may hold whatever the budget says.

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use tenbin_balancer::Nanos;
 use tenbin_codec::{PublishTemplate, QoS, TopicName};
 
+use super::budget::Usage;
 use super::*;
 
 #[derive(Default)]
@@ -255,7 +256,8 @@ fn who_reads_gets_a_little_whatever_others_have_left_lying() {
     let (absent, present) = (outbox(false), outbox(true));
     absent.push(&mut (0..30).map(large).collect(), &mut Vec::new(), Instant::now());
     assert!(budget.used() <= (1 << 20) / 4 * 3, "a quarter is left for those who read");
-    budget.take(1 << 20);
+    let others = Usage { bytes: 1 << 20, messages: 1 };
+    budget.change(Usage::default(), others);
     present.push(&mut vec![large(1), large(2)], &mut Vec::new(), Instant::now());
     assert_eq!(present.metrics.dropped_queue_full.get(), 1, "the floor is 64 KiB");
     assert_eq!(present.load.availability(), Availability::Ready);
@@ -263,7 +265,28 @@ fn who_reads_gets_a_little_whatever_others_have_left_lying() {
     let waker = Arc::new(Wakes::default()).into();
     assert!(present.poll_take(&mut Context::from_waker(&waker), 9, usize::MAX, &mut taken).is_ready());
     assert_eq!(taken.len(), 1);
-    budget.give_back(1 << 20);
+    budget.change(others, Usage::default());
+}
+
+/// What one leaves behind, another goes on in: also one that holds messages, and whose memory wraps around.
+#[test]
+fn bursts_come_out_in_order_whosever_memory_they_lie_in() {
+    let (first, second) = (outbox(4000, WhenFull::DropNewest), outbox(4000, WhenFull::DropNewest));
+    let push = |outbox: &Outbox, marks: std::ops::Range<u32>| {
+        let mut batch = marks.map(|mark| delivery(QoS::AtLeastOnce, mark)).collect();
+        outbox.push(&mut batch, &mut Vec::new(), Instant::now());
+    };
+    let mut at = 0;
+    for burst in [300, 1000, 20, 2000, 600] {
+        push(&second, at..at + 60);
+        assert_eq!(take(&second, 50), (at..at + 50).collect::<Vec<_>>());
+        push(&first, at..at + burst);
+        assert_eq!(take(&first, 4000), (at..at + burst).collect::<Vec<_>>());
+        push(&second, at + 60..at + burst + 60);
+        assert_eq!(take(&second, 4000), (at + 50..at + burst + 60).collect::<Vec<_>>());
+        at += burst + 60;
+    }
+    assert_eq!((first.budget.used(), second.budget.messages()), (0, 0));
 }
 
 proptest! {
@@ -297,6 +320,7 @@ proptest! {
                 });
                 prop_assert_eq!(take(&outbox, quota), expected);
             }
+            prop_assert_eq!(outbox.budget.messages(), model.len());
         }
         drop(model);
         outbox.clear();

@@ -47,9 +47,11 @@ impl ClientRegistry {
             }
             let lease = client.claim().await?;
             // Between finding it and having it, its last owner may have ended the session.
-            if !lease.state.ended {
-                return Ok(lease);
+            if lease.state.ended {
+                continue;
             }
+            // Or another one has had it meanwhile, or the rules have changed, by which anonymous clients are one user.
+            return if client.rights.belong_to(newcomer) { Ok(lease) } else { Err(NoClaim::NotOurs) };
         }
     }
 
@@ -78,5 +80,56 @@ impl ClientRegistry {
         }
         let make = || Arc::new(new(self.last_number.fetch_add(1, Ordering::Relaxed) + 1));
         Arc::clone(&self.clients.entry(id.detach()).or_insert_with(make))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tenbin_balancer::{MemberLoad, Nanos};
+
+    use super::*;
+    use crate::Config;
+    use crate::auth::{Access, Identity, Rights, Settings};
+    use crate::clock::Clock;
+    use crate::outbox::{Budget, Outbox, OutboxLimits, WhenFull};
+
+    /// An anonymous client that comes through `listener`.
+    fn anonymous(listener: &str) -> Principal {
+        Principal { client_id: Text::from_static("c"), identity: Identity::anonymous(), listener: listener.into() }
+    }
+
+    /// Its session, where the listeners "inside" and "outside" have different rules.
+    fn client(principal: &Principal, number: u64) -> Client {
+        let config = Config::parse(
+            "[[listeners]]\nname = \"inside\"\naddress = \"127.0.0.1:0\"\nanonymous = true\nacl = false\n\
+             [[listeners]]\nname = \"outside\"\naddress = \"127.0.0.1:0\"\nanonymous = true\n\
+             [[acl]]\nallow = \"all\"\ntopic = \"a\"\n",
+        );
+        let settings = Settings::load(&config.unwrap(), true).unwrap();
+        let rights = Arc::new(Rights::new(Arc::new(Access::new(settings, None, None)), principal.clone()));
+        let load = Arc::new(MemberLoad::new(Nanos(0)));
+        let limits = OutboxLimits { messages: 1, bytes: 1, when_full: WhenFull::DropOldest };
+        let budget = Arc::new(Budget::new(1));
+        let outbox = Arc::new(Outbox::new(limits, Arc::clone(&load), budget, Arc::default(), Clock::new()));
+        Client::new(principal.client_id.clone(), number, outbox, load, rights)
+    }
+
+    #[tokio::test]
+    async fn whose_a_session_is_counts_when_its_last_owner_has_left() {
+        let registry = ClientRegistry::default();
+        let (inside, outside) = (anonymous("inside"), anonymous("outside"));
+        let new = |number| client(&inside, number);
+        for is_another in [false, true] {
+            let owner = registry.claim(&inside, new).await.unwrap();
+            let mut waits = std::pin::pin!(registry.claim(&inside, new));
+            assert!(tokio::time::timeout(Duration::from_millis(1), &mut waits).await.is_err(), "it has an owner");
+            if is_another {
+                owner.client.rights.renew(outside.clone());
+            }
+            drop(owner);
+            assert_eq!(waits.await.map(drop), if is_another { Err(NoClaim::NotOurs) } else { Ok(()) });
+        }
     }
 }

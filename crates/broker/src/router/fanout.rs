@@ -28,6 +28,7 @@ struct Batch {
 }
 
 impl Fanout {
+    #[inline]
     pub(super) fn add(&mut self, outbox: &Arc<Outbox>, delivery: Delivery, now: Instant) {
         let position = *self.positions.entry(Arc::as_ptr(outbox).addr()).or_insert(self.used);
         if position == self.used {

@@ -15,7 +15,7 @@ use super::matches::{MatchSet, Route, Terms};
 use super::shared::{Choice, GroupMember, dispatch};
 use super::{Receiver, Router};
 use crate::clock::Moment;
-use crate::outbox::Outbox;
+use crate::outbox::{Booked, Outbox};
 
 /// One publisher's way into the router, and what it remembers of it.
 ///
@@ -23,6 +23,13 @@ use crate::outbox::Outbox;
 /// the thread.
 #[derive(Debug)]
 pub(crate) struct Publisher {
+    routes: RouteCache,
+    origin: Origin,
+}
+
+/// Who publishes.
+#[derive(Debug)]
+struct Origin {
     /// Of the session that publishes; 0 = the broker itself.
     number: u64,
     /// Hash of its Client Identifier.
@@ -31,27 +38,23 @@ pub(crate) struct Publisher {
     own: Option<Arc<Outbox>>,
     /// It was among the receivers since the last [`Publisher::take_reached_itself`].
     reached_itself: bool,
-    routes: RouteCache,
     rng: Rng,
 }
 
 impl Publisher {
     /// For the connection of `receiver`, whose Client Identifier is `client_id`.
     pub(crate) fn of(router: &Router, receiver: &Receiver, client_id: &Text) -> Self {
-        Self { own: Some(Arc::clone(&receiver.outbox)), ..Self::new(router, receiver.number, client_id) }
+        let mut publisher = Self::new(router, receiver.number, client_id);
+        publisher.origin.own = Some(Arc::clone(&receiver.outbox));
+        publisher
     }
 
     /// For what is not published by a connection.
     pub(crate) fn new(router: &Router, number: u64, client_id: &Text) -> Self {
-        Self {
-            number,
-            client: router.hash(client_id.as_bytes()),
-            own: None,
-            reached_itself: false,
-            routes: RouteCache::default(),
-            // The hasher's keys are random, and differ from call to call.
-            rng: Rng::new(RandomState::new().hash_one(number)),
-        }
+        let client = router.hash(client_id.as_bytes());
+        // The hasher's keys are random, and differ from call to call.
+        let rng = Rng::new(RandomState::new().hash_one(number));
+        Self { routes: RouteCache::default(), origin: Origin { number, client, own: None, reached_itself: false, rng } }
     }
 
     /// Routes one message to everybody who wants it. The receivers have it after [`Publisher::flush`].
@@ -70,10 +73,12 @@ impl Publisher {
         let mut delivered = false;
         if !matches.targets.is_empty() || !matches.groups.is_empty() {
             let template = BLOCK.with_borrow_mut(|block| publication.template(block));
-            let message = Message { publication, template, topic: matches.topic, now: router.clock.moment(now) };
+            let packet_bytes = Booked::packet_bytes(&template);
+            let (topic, now) = (matches.topic, router.clock.moment(now));
+            let mut message = Message { publication, template: Some(template), packet_bytes, topic, now };
             delivered = FANOUT.with_borrow_mut(|fanout| {
-                let to_targets = self.deliver(&matches, &message, fanout);
-                let to_groups = self.deliver_to_groups(router, &matches, &message, fanout);
+                let to_targets = self.origin.deliver(matches, &mut message, fanout);
+                let to_groups = self.origin.deliver_to_groups(router, matches, &mut message, fanout);
                 to_targets | to_groups
             });
         }
@@ -88,7 +93,7 @@ impl Publisher {
             (fanout.take_returned(), fanout.take_pressure())
         });
         if !returned.is_empty() {
-            router.redispatch(returned, now, &mut self.rng);
+            router.redispatch(returned, now, &mut self.origin.rng);
         }
         pressure
     }
@@ -101,15 +106,19 @@ impl Publisher {
 
     /// Whether what was published since the last call came back to the publisher itself.
     pub(crate) fn take_reached_itself(&mut self) -> bool {
-        std::mem::take(&mut self.reached_itself)
+        std::mem::take(&mut self.origin.reached_itself)
     }
+}
 
-    fn deliver(&mut self, matches: &MatchSet, message: &Message<'_>, fanout: &mut Fanout) -> bool {
+impl Origin {
+    fn deliver(&mut self, matches: &MatchSet, message: &mut Message<'_>, fanout: &mut Fanout) -> bool {
         let mut delivered = false;
+        let mut following = matches.targets.len() + matches.groups.len();
         for target in &matches.targets {
+            following -= 1;
             if let Some(terms) = target.terms_for(self.number) {
                 self.reached_itself |= target.number == self.number;
-                fanout.add(&target.outbox, message.delivery(terms, Share::NONE), message.now.at);
+                fanout.add(&target.outbox, message.delivery(terms, Share::NONE, following == 0), message.now.at);
             }
             delivered = true; // one that No Local leaves out matches all the same
         }
@@ -120,13 +129,15 @@ impl Publisher {
         &mut self,
         router: &Router,
         matches: &MatchSet,
-        message: &Message<'_>,
+        message: &mut Message<'_>,
         fanout: &mut Fanout,
     ) -> bool {
         let mut delivered = false;
         let mut ended = false;
+        let mut following = matches.groups.len();
         for route in &matches.groups {
-            match self.deliver_to_group(router, route, message, fanout) {
+            following -= 1;
+            match self.deliver_to_group(router, route, message, fanout, following == 0 && !ended) {
                 true => delivered = true,
                 false => ended = true,
             }
@@ -136,20 +147,21 @@ impl Publisher {
             let known = matches.groups.iter().map(|route| Arc::as_ptr(&route.group)).collect::<FxHashSet<_>>();
             for route in &router.matches(&message.publication.topic).groups {
                 if !known.contains(&Arc::as_ptr(&route.group)) {
-                    delivered |= self.deliver_to_group(router, route, message, fanout);
+                    delivered |= self.deliver_to_group(router, route, message, fanout, false);
                 }
             }
         }
         delivered
     }
 
-    /// `false`: the group has no member any more.
+    /// `false`: the group has no member any more; then the message is still there, even if this is the last.
     fn deliver_to_group(
         &mut self,
         router: &Router,
         Route { group, key }: &Route,
-        message: &Message<'_>,
+        message: &mut Message<'_>,
         fanout: &mut Fanout,
+        is_last: bool,
     ) -> bool {
         let members = group.members.members();
         let key = key.of(message.publication, self.client, router.index.hasher());
@@ -157,19 +169,19 @@ impl Publisher {
             publisher: self.client,
             topic: message.topic,
             key,
-            ..dispatch(&message.template, message.publication.qos, message.now.nanos)
+            ..dispatch(message.packet_bytes, message.publication.qos, message.now.nanos)
         };
         let share = Share { group: Some(group.number()), key: NonZeroU64::new(key.unwrap_or(self.client)) };
         match group.choose(&members, &dispatch, message.publication.topic.as_bytes(), &mut self.rng) {
             Choice::Member(GroupMember { outbox, terms, .. }) => {
                 self.reached_itself |= self.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, outbox));
-                fanout.add(outbox, message.delivery(terms, share), message.now.at);
+                fanout.add(outbox, message.delivery(terms, share, is_last), message.now.at);
                 true
             }
             Choice::Nobody => {
                 // Whoever gets it later has terms of its own.
                 let any = Terms { qos: message.publication.qos, retain_as_published: true, identifiers: None };
-                group.wait(message.delivery(&any, share), message.now, &mut self.rng);
+                group.wait(message.delivery(&any, share, is_last), message.now, &mut self.rng);
                 true
             }
             Choice::NoMember => false,
@@ -192,17 +204,23 @@ impl Share {
 /// One publication on its way to its receivers.
 struct Message<'a> {
     publication: &'a Publication,
-    template: PublishTemplate,
+    /// Until the last receiver has it.
+    template: Option<PublishTemplate>,
+    /// What the balancer is told of its size.
+    packet_bytes: u32,
     /// Hash of its topic.
     topic: u64,
     now: Moment,
 }
 
 impl Message<'_> {
-    fn delivery(&self, terms: &Terms, share: Share) -> Delivery {
+    /// For one receiver. The last one gets the template itself: a clone less that counts references.
+    #[inline(always)] // called once for each delivery: a call would move it once more
+    fn delivery(&mut self, terms: &Terms, share: Share, is_last: bool) -> Delivery {
         let publication = self.publication;
+        let template = if is_last { self.template.take() } else { self.template.clone() };
         Delivery {
-            template: self.template.clone(),
+            template: template.expect("nobody comes after the last"),
             qos: QoS::min(publication.qos, terms.qos), // [MQTT-3.8.4-8]
             retain: publication.retain && terms.retain_as_published, // [MQTT-3.3.1-12], [MQTT-3.3.1-13]
             published_qos: publication.qos,
@@ -226,31 +244,40 @@ thread_local! {
 #[derive(Debug, Default)]
 struct RouteCache {
     version: u64,
-    routes: FxHashMap<Box<[u8]>, Arc<MatchSet>>,
+    /// Where each topic's matches are in `routes`.
+    places: FxHashMap<Box<[u8]>, usize>,
+    routes: Vec<MatchSet>,
     /// Targets in all routes together: what they weigh.
     targets: usize,
 }
 
 impl RouteCache {
-    fn find(&mut self, router: &Router, topic: &TopicName) -> Arc<MatchSet> {
+    fn find(&mut self, router: &Router, topic: &TopicName) -> &MatchSet {
         let version = router.version();
         if version != self.version {
             self.clear();
             self.version = version;
         }
-        if let Some(matches) = self.routes.get(topic.as_bytes()) {
-            return Arc::clone(matches);
-        }
-        let matches = Arc::new(router.matches(topic));
+        let place = match self.places.get(topic.as_bytes()) {
+            Some(&place) => place,
+            None => self.remember(topic, router.matches(topic)),
+        };
+        &self.routes[place]
+    }
+
+    fn remember(&mut self, topic: &TopicName, matches: MatchSet) -> usize {
         if self.routes.len() >= ROUTES_MAX || self.targets + matches.targets.len() > TARGETS_MAX {
             self.clear();
         }
+        let place = self.routes.len();
         self.targets += matches.targets.len();
-        self.routes.insert(topic.as_bytes().into(), Arc::clone(&matches));
-        matches
+        self.places.insert(topic.as_bytes().into(), place);
+        self.routes.push(matches);
+        place
     }
 
     fn clear(&mut self) {
+        self.places.clear();
         self.routes.clear();
         self.targets = 0;
     }

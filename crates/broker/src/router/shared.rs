@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use tenbin_balancer::{Availability, Dispatch, Group, Member, MemberId, Members, Nanos, Rng};
-use tenbin_codec::{PublishTemplate, QoS, SharedFilter, Text, TopicName};
+use tenbin_codec::{QoS, SharedFilter, Text, TopicName};
 use tenbin_session::Delivery;
 
 use super::Receiver;
@@ -140,6 +140,7 @@ impl SharedGroup {
     }
 
     /// Chooses a member for a message to `topic`.
+    #[inline]
     pub(super) fn choose<'a>(
         &self,
         members: &'a Members<'_, GroupMember>,
@@ -290,16 +291,15 @@ impl SharedGroup {
             publisher: chosen_by.unwrap_or_default(),
             topic: self.queues.hasher.hash_one(delivery.template.topic()),
             key: chosen_by.filter(|_| self.members.rules().is_ordered),
-            ..dispatch(&delivery.template, delivery.published_qos, at)
+            ..dispatch(Booked::packet_bytes(&delivery.template), delivery.published_qos, at)
         }
     }
 
-    /// Changes what waits, and counts it among the messages in all queues.
+    /// Changes what waits, and tells the budget of all queues.
     fn change_waiting<R>(&self, change: impl FnOnce(&mut Queue) -> R) -> R {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = waiting.len();
         let result = change(&mut waiting);
-        self.queues.budget.count_messages(before, waiting.len());
+        waiting.settle(&self.queues.budget);
         result
     }
 }
@@ -323,9 +323,8 @@ pub(super) fn beginning(name: &str) -> &str {
     &name[..name.floor_char_boundary(NAME_BYTES_MAX)]
 }
 
-/// What the balancer gets to know of a message.
-pub(super) fn dispatch(template: &PublishTemplate, qos: QoS, at: Nanos) -> Dispatch {
-    let bytes = Booked::packet_bytes(template);
+/// What the balancer gets to know of a message of `bytes`, see [`Booked::packet_bytes`].
+pub(super) fn dispatch(bytes: u32, qos: QoS, at: Nanos) -> Dispatch {
     Dispatch { at, bytes, is_acknowledged: qos.is_acknowledged(), ..Dispatch::default() }
 }
 

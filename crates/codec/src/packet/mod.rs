@@ -29,7 +29,7 @@ pub use will::Will;
 use crate::frame::FixedHeader;
 use crate::reader::Reader;
 use crate::varint::put_counted;
-use crate::{DecodeError, PacketType, ProtocolVersion, WriteBuffer};
+use crate::{DecodeError, PacketId, PacketType, ProtocolVersion, ReasonCode, WriteBuffer};
 
 /// A control packet. The same type serves both directions and both versions; what MQTT 3.1.1 does not have
 /// (properties, most Reason Codes) is empty there.
@@ -99,29 +99,38 @@ impl Packet {
         }
     }
 
+    /// A plain acknowledgement; `None` where `kind` is no acknowledgement of a PUBLISH or its PUBREL.
+    pub(crate) fn plain_ack(kind: PacketType, packet_id: PacketId) -> Option<Self> {
+        let ack = Ack::new(packet_id, ReasonCode::Success);
+        Some(match kind {
+            PacketType::PubAck => Self::PubAck(ack),
+            PacketType::PubRec => Self::PubRec(ack),
+            PacketType::PubRel => Self::PubRel(ack),
+            PacketType::PubComp => Self::PubComp(ack),
+            _ => return None,
+        })
+    }
+
     /// Decodes the body that `header` announced.
     pub(crate) fn decode(header: FixedHeader, body: Reader, version: ProtocolVersion) -> Result<Self, DecodeError> {
         let kind = header.packet_type;
-        Ok(match kind {
-            PacketType::Connect => Self::Connect(Box::new(Connect::decode(body)?)),
-            PacketType::ConnAck => Self::ConnAck(Box::new(ConnAck::decode(body, version)?)),
-            PacketType::Publish => Self::Publish(Publish::decode(header.flags, body, version)?),
-            PacketType::PubAck => Self::PubAck(Ack::decode(kind, body, version)?),
-            PacketType::PubRec => Self::PubRec(Ack::decode(kind, body, version)?),
-            PacketType::PubRel => Self::PubRel(Ack::decode(kind, body, version)?),
-            PacketType::PubComp => Self::PubComp(Ack::decode(kind, body, version)?),
-            PacketType::Subscribe => Self::Subscribe(Subscribe::decode(body, version)?),
-            PacketType::SubAck => Self::SubAck(SubAck::decode(body, version)?),
-            PacketType::Unsubscribe => Self::Unsubscribe(Unsubscribe::decode(body, version)?),
-            PacketType::UnsubAck => Self::UnsubAck(UnsubAck::decode(body, version)?),
-            PacketType::PingReq => Self::PingReq(PingReq::decode(body, version)?),
-            PacketType::PingResp => {
-                body.finish()?;
-                Self::PingResp
-            }
-            PacketType::Disconnect => Self::Disconnect(Disconnect::decode(body, version)?),
-            PacketType::Auth => Self::Auth(Box::new(Auth::decode(body, version)?)),
-        })
+        match kind {
+            PacketType::Connect => Connect::decode(body).map(Box::new).map(Self::Connect),
+            PacketType::ConnAck => ConnAck::decode(body, version).map(Box::new).map(Self::ConnAck),
+            PacketType::Publish => Publish::decode(header.flags, body, version).map(Self::Publish),
+            PacketType::PubAck => Ack::decode(kind, body, version).map(Self::PubAck),
+            PacketType::PubRec => Ack::decode(kind, body, version).map(Self::PubRec),
+            PacketType::PubRel => Ack::decode(kind, body, version).map(Self::PubRel),
+            PacketType::PubComp => Ack::decode(kind, body, version).map(Self::PubComp),
+            PacketType::Subscribe => Subscribe::decode(body, version).map(Self::Subscribe),
+            PacketType::SubAck => SubAck::decode(body, version).map(Self::SubAck),
+            PacketType::Unsubscribe => Unsubscribe::decode(body, version).map(Self::Unsubscribe),
+            PacketType::UnsubAck => UnsubAck::decode(body, version).map(Self::UnsubAck),
+            PacketType::PingReq => PingReq::decode(body, version).map(Self::PingReq),
+            PacketType::PingResp => body.finish().map(|()| Self::PingResp),
+            PacketType::Disconnect => Disconnect::decode(body, version).map(Self::Disconnect),
+            PacketType::Auth => Auth::decode(body, version).map(Box::new).map(Self::Auth),
+        }
     }
 }
 

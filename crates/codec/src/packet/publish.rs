@@ -76,7 +76,7 @@ impl Publish {
         let mut topic_alias = None;
         let mut subscription_identifiers = Vec::new();
         let mut properties: Option<Box<MessageProperties>> = None;
-        if version.is_v5() {
+        if version.is_v5() && !body.skip_no_properties() {
             let mut reader = PropertyReader::take(&mut body)?.let_subscription_ids_repeat();
             while let Some(property) = reader.next()? {
                 match property {
@@ -103,7 +103,12 @@ impl Publish {
             bytes.reserve(PROPERTIES_SIZE);
             properties.write(&mut PropertyWriter { bytes: &mut bytes }, false);
         }
-        let parts = PublishParts { topic: self.topic.as_bytes(), properties: &bytes, payload_len: self.payload.len() };
+        let parts = PublishParts {
+            topic: self.topic.as_bytes(),
+            rest: &bytes,
+            properties_len: bytes.len(),
+            payload_len: self.payload.len(),
+        };
         let header = PublishHeader {
             dup: self.dup,
             qos: self.qos,

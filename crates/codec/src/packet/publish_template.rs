@@ -139,14 +139,14 @@ impl PublishTemplate {
         1 + varint_len(remaining as u32) + remaining
     }
 
+    /// A bound of [`PublishTemplate::encoded_len`] that costs less to know.
+    pub fn encoded_len_maximum(&self, header: &PublishHeader<'_>) -> usize {
+        self.len() + OWN_SIZE_MAX + header.subscription_identifiers.len() * (1 + VARINT_WIDTH_MAX)
+    }
+
     /// Appends the packet for one receiver; nothing when it would be larger than [`crate::PACKET_SIZE_MAX`].
     pub fn encode(&self, header: &PublishHeader<'_>, version: ProtocolVersion, out: &mut WriteBuffer) {
-        if !self.parts().encode(header, version, out) {
-            return;
-        }
-        if self.payload.is_empty() {
-            out.block().extend_from_slice(&self.head[self.properties_end as usize..]);
-        } else {
+        if self.parts().encode(header, version, out) && !self.payload.is_empty() {
             out.put_payload(&self.payload);
         }
     }
@@ -154,8 +154,9 @@ impl PublishTemplate {
     fn parts(&self) -> PublishParts<'_> {
         PublishParts {
             topic: self.topic(),
-            properties: &self.head[self.topic_end as usize..self.properties_end as usize],
-            payload_len: self.payload().len(),
+            rest: &self.head[self.topic_end as usize..],
+            properties_len: (self.properties_end - self.topic_end) as usize,
+            payload_len: self.len() - self.properties_end as usize,
         }
     }
 }
@@ -163,8 +164,10 @@ impl PublishTemplate {
 /// The parts of a PUBLISH, wherever they lie.
 pub(super) struct PublishParts<'a> {
     pub(super) topic: &'a [u8],
-    /// Encoded properties without Topic Alias, Subscription Identifiers and Message Expiry.
-    pub(super) properties: &'a [u8],
+    /// Encoded properties without Topic Alias, Subscription Identifiers and Message Expiry; and the payload, where it
+    /// follows them.
+    pub(super) rest: &'a [u8],
+    pub(super) properties_len: usize,
     pub(super) payload_len: usize,
 }
 
@@ -178,14 +181,14 @@ impl PublishParts<'_> {
             return (body, 0);
         }
         let ids: usize = header.subscription_identifiers.iter().map(|&id| 1 + varint_len(id)).sum();
-        let properties = self.properties.len()
+        let properties = self.properties_len
             + ids
             + if header.topic_alias.is_some() { 3 } else { 0 }
             + if header.message_expiry_interval.is_some() { 5 } else { 0 };
         (body + varint_len(properties as u32) + properties, properties)
     }
 
-    /// Appends everything up to the payload; false, and nothing, when no Remaining Length can say the size.
+    /// Appends everything up to the end of `rest`; false, and nothing, when no Remaining Length can say the size.
     #[must_use]
     pub(super) fn encode(&self, header: &PublishHeader<'_>, version: ProtocolVersion, out: &mut WriteBuffer) -> bool {
         debug_assert_eq!(header.packet_id.is_some(), header.qos.is_acknowledged(), "[MQTT-2.2.1-2]");
@@ -210,6 +213,7 @@ impl PublishParts<'_> {
             block.put_u16(packet_id.get());
         }
         if !version.is_v5() {
+            block.extend_from_slice(&self.rest[self.properties_len..]);
             return true;
         }
         write_varint(block, properties_len as u32);
@@ -225,10 +229,17 @@ impl PublishParts<'_> {
             block.push(PropertyId::SubscriptionIdentifier.value());
             write_varint(block, id);
         }
-        block.extend_from_slice(self.properties);
+        block.extend_from_slice(self.rest);
         true
     }
 }
+
+/// Bytes that a Variable Byte Integer takes at most.
+const VARINT_WIDTH_MAX: usize = 4;
+
+/// What a PUBLISH has of its own at most, but for Subscription Identifiers: first byte, two lengths, Packet
+/// Identifier, Topic Alias, Message Expiry Interval.
+const OWN_SIZE_MAX: usize = 1 + 2 * VARINT_WIDTH_MAX + 2 + 3 + 5;
 
 /// Room for a message's properties in bytes: nearly always enough for one allocation.
 pub(super) const PROPERTIES_SIZE: usize = 128;

@@ -1,23 +1,30 @@
 //! All figures, the published ones and the parameters, for programs.
 
 use serde_json::{Value, json};
+use tenbin_simulator::scenario::WorkerKind;
 
-use super::{Run, overall_means};
-use crate::scenario::{Delays, Plan, RunFigures, STABLE_PHASE, SubscriberFigures, overall_ms, stable_phase};
+use super::{Run, of_runs};
+use crate::scenario::{Delays, Plan, RunFigures, STABLE_PHASE, Simulated, SubscriberFigures, overall_ms, stable_phase};
 use crate::statistics::{Summary, median};
 
-pub(super) fn summary(plan: &Plan, runs: &[Run]) -> Value {
-    let policies: Vec<_> = plan.policies.iter().map(|policy| policy_value(plan, runs, policy)).collect();
+pub(super) fn summary(plan: &Plan, runs: &[Run], simulated: &[(String, Simulated)]) -> Value {
+    let simulated = |policy: &String| simulated.iter().find(|(name, _)| name == policy).map(|(_, figures)| *figures);
+    let policies = plan.policies.iter().map(|policy| policy_value(plan, runs, policy, simulated(policy)));
+    let policies: Vec<_> = policies.collect();
+    let service_ms = |kind: &WorkerKind| std::iter::repeat_n(kind.service.ms(), kind.count.get() as usize);
     json!({
         "parameters": {
-            "scenario": plan.scenario,
-            "interval_ms": plan.schedule.interval.as_secs_f64() * 1e3,
-            "messages": plan.schedule.messages,
+            "scenario": plan.scenario.name,
+            "arrivals": plan.scenario.arrivals.to_string(),
+            "messages": plan.scenario.messages,
             "payload_bytes": crate::payload::Stamp::PAYLOAD_LEN,
             "qos": plan.qos.bits(),
-            "ping_interval_ms": plan.ping_interval.as_secs_f64() * 1e3,
-            "eager_pings": plan.eager_pings,
-            "service_ms": plan.services.map(|service| service.as_secs_f64() * 1e3),
+            "ping_interval_ms": plan.ping_interval().as_secs_f64() * 1e3,
+            "eager_pings": plan.scenario.pings.eager,
+            "report_carrier": plan.carrier.map(|carrier| carrier.as_str()),
+            "warm_up_ms": plan.warm_up.map(|warm_up| warm_up.as_secs_f64() * 1e3),
+            "worker_command": plan.worker_command,
+            "service_ms": plan.scenario.workers.iter().flat_map(service_ms).collect::<Vec<_>>(),
             "runs": plan.runs,
             "stable_phase": { "first": STABLE_PHASE.start, "last": STABLE_PHASE.end - 1 },
         },
@@ -25,9 +32,9 @@ pub(super) fn summary(plan: &Plan, runs: &[Run]) -> Value {
     })
 }
 
-fn policy_value(plan: &Plan, runs: &[Run], policy: &str) -> Value {
+fn policy_value(plan: &Plan, runs: &[Run], policy: &str, simulated: Option<Simulated>) -> Value {
     let of_policy = runs.iter().filter(|run| run.policy == policy);
-    let published_phase = stable_phase(plan.scenario, policy).map(|rows| {
+    let published_phase = stable_phase(&plan.scenario.name, policy).map(|rows| {
         let row = |row: crate::scenario::PublishedPhase| {
             json!({ "n": row.n, "min": row.min, "max": row.max, "mean": row.mean, "sd": row.sd })
         };
@@ -35,10 +42,13 @@ fn policy_value(plan: &Plan, runs: &[Run], policy: &str) -> Value {
     });
     json!({
         "policy": policy,
-        "median_latency_ms": median(&overall_means(runs, policy)),
+        "median_latency_ms": median(&of_runs(runs, policy, |latency| latency.mean)),
+        "simulated_latency_ms": simulated.map(|figures| {
+            json!({ "mean": figures.mean, "p50": figures.p50, "p99": figures.p99, "max": figures.max })
+        }),
         "published": {
             "interval_ms": 10.0,
-            "latency_ms": overall_ms(plan.scenario, policy),
+            "latency_ms": overall_ms(&plan.scenario.name, policy),
             "stable_phase_ms": published_phase,
         },
         "runs": of_policy.map(|run| run_value(run.number, &run.figures)).collect::<Vec<_>>(),
@@ -55,6 +65,7 @@ fn run_value(number: u32, figures: &RunFigures) -> Value {
         "duplicated": totals.duplicated,
         "unknown": totals.unknown,
         "not_taken": figures.not_taken,
+        "died_with_a_worker": figures.died,
         "latency_ms": summary_value(figures.latency),
         "publisher_lateness_ms": delays_value(figures.lateness),
         "worker_wake_up_ms": delays_value(figures.wake_up),
@@ -74,7 +85,12 @@ fn subscriber_value(figures: &SubscriberFigures) -> Value {
 }
 
 fn summary_value(summary: Option<Summary>) -> Value {
-    summary.map_or(Value::Null, |s| json!({ "n": s.n, "min": s.min, "max": s.max, "mean": s.mean, "sd": s.sd }))
+    let value = |s: Summary| {
+        json!({
+            "n": s.n, "min": s.min, "max": s.max, "mean": s.mean, "p50": s.p50, "p99": s.p99, "sd": s.sd,
+        })
+    };
+    summary.map_or(Value::Null, value)
 }
 
 fn delays_value(delays: Delays) -> Value {

@@ -8,13 +8,16 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::LoadgenError;
-use crate::scenario::{Plan, RunFigures, RunRecord};
+use crate::scenario::{Plan, RunFigures, RunRecord, Simulated};
+use crate::statistics::Summary;
 
 /// Takes the runs as they end.
 pub(crate) struct Report<'a> {
     out: &'a mut dyn Write,
     directory: Option<PathBuf>,
     runs: Vec<Run>,
+    /// What the simulator makes of each policy, where that is asked for.
+    simulated: Vec<(String, Simulated)>,
 }
 
 /// One run's figures and what it was.
@@ -32,7 +35,9 @@ impl<'a> Report<'a> {
             std::fs::create_dir_all(path).map_err(|source| LoadgenError::Write { path: path.to_owned(), source })?;
         }
         table::write_plan(out, plan).and_then(|()| out.flush()).map_err(LoadgenError::Print)?;
-        Ok(Self { out, directory: directory.map(Path::to_owned), runs: Vec::new() })
+        let simulated = |policy: &String| Some((policy.clone(), Simulated::of(plan, policy)?));
+        let simulated = plan.policies.iter().filter(|_| plan.compare).filter_map(simulated).collect();
+        Ok(Self { out, directory: directory.map(Path::to_owned), runs: Vec::new(), simulated })
     }
 
     /// Prints a run and writes its messages.
@@ -45,9 +50,9 @@ impl<'a> Report<'a> {
     ) -> Result<(), LoadgenError> {
         if let Some(directory) = &self.directory {
             let path = directory.join(format!("{}-run{number}.csv", file_name(policy)));
-            write_file(&path, |file| csv::write_messages(file, plan, record))?;
+            write_file(&path, |file| csv::write_messages(file, record))?;
         }
-        let run = Run { policy: policy.to_owned(), number, figures: RunFigures::of(plan, record) };
+        let run = Run { policy: policy.to_owned(), number, figures: RunFigures::of(record) };
         table::write_run(self.out, plan, &run).and_then(|()| self.out.flush()).map_err(LoadgenError::Print)?;
         self.runs.push(run);
         Ok(())
@@ -56,17 +61,19 @@ impl<'a> Report<'a> {
     /// Prints all runs side by side and writes the summary.
     pub(crate) fn finish(self, plan: &Plan) -> Result<(), LoadgenError> {
         if let Some(directory) = &self.directory {
-            let summary = json::summary(plan, &self.runs);
+            let summary = json::summary(plan, &self.runs, &self.simulated);
             write_file(&directory.join("summary.json"), |file| writeln!(file, "{summary:#}"))?;
         }
-        table::write_overview(self.out, plan, &self.runs).and_then(|()| self.out.flush()).map_err(LoadgenError::Print)
+        table::write_overview(self.out, plan, &self.runs, &self.simulated)
+            .and_then(|()| self.out.flush())
+            .map_err(LoadgenError::Print)
     }
 }
 
-/// Mean latencies of a policy's runs in ms, in their order.
-fn overall_means(runs: &[Run], policy: &str) -> Vec<f64> {
+/// One figure of all messages' latency in each of a policy's runs, in ms, in their order.
+fn of_runs(runs: &[Run], policy: &str, figure: impl Fn(&Summary) -> f64) -> Vec<f64> {
     let of_policy = runs.iter().filter(|run| run.policy == policy);
-    of_policy.filter_map(|run| run.figures.latency.map(|latency| latency.mean)).collect()
+    of_policy.filter_map(|run| run.figures.latency.as_ref().map(&figure)).collect()
 }
 
 /// `policy` as a part of a file's name: a label may hold anything.

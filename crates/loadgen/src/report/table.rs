@@ -2,47 +2,86 @@
 
 use std::io::{self, Write};
 
-use super::{Run, overall_means};
-use crate::scenario::{Plan, PublishedPhase, STABLE_PHASE, overall_ms, stable_phase};
+use tenbin_codec::QoS;
+use tenbin_simulator::scenario::{Acknowledges, Reports, WorkerKind};
+
+use super::{Run, of_runs};
+use crate::scenario::{Plan, PublishedPhase, STABLE_PHASE, Simulated, overall_ms, stable_phase};
 use crate::statistics::{Summary, median};
 
 /// What is going to run.
 pub(super) fn write_plan(out: &mut dyn Write, plan: &Plan) -> io::Result<()> {
-    let services: Vec<_> = plan.services.iter().map(|service| service.as_millis().to_string()).collect();
+    let scenario = &plan.scenario;
+    let (messages, bytes) = (plan.scenario.messages, crate::payload::Stamp::PAYLOAD_LEN);
     writeln!(
         out,
-        "scenario {}: workers of {} ms, {} messages of {} bytes every {:?}, QoS {}, reports every {:?}{}",
-        plan.scenario,
-        services.join("/"),
-        plan.schedule.messages,
-        crate::payload::Stamp::PAYLOAD_LEN,
-        plan.schedule.interval,
-        plan.qos,
-        plan.ping_interval,
-        if plan.eager_pings { " and early" } else { "" },
+        "scenario {}: {messages} messages of {bytes} bytes, {}, QoS {}",
+        scenario.name, scenario.arrivals, plan.qos
     )?;
+    let kinds: Vec<_> = scenario.workers.iter().map(|kind| kind_text(plan, kind)).collect();
+    writeln!(out, "workers: {}", kinds.join("; "))?;
+    if let Some(churn) = &scenario.churn {
+        let verb = if churn.dies { "dies" } else { "leaves" };
+        writeln!(out, "every {} one of them {verb} and another joins", churn.every)?;
+    }
+    match &plan.worker_command {
+        Some(command) => writeln!(out, "each is a program of its own: {}", command.join(" "))?,
+        None if scenario.workers.iter().all(|kind| kind.reports == Reports::Never) => writeln!(out, "no reports")?,
+        None => {
+            let early = if plan.scenario.pings.eager { " and early" } else { "" };
+            let carrier = plan.carrier.map_or(String::new(), |carrier| format!(", carried by {carrier}"));
+            writeln!(out, "reports every {:?}{early}{carrier}", plan.ping_interval())?;
+        }
+    }
+    if let Some(warm_up) = plan.warm_up {
+        writeln!(out, "they have been there before, for {warm_up:?}")?;
+    }
     writeln!(out, "latency: from creation until taken from the worker's queue, in ms")?;
-    if plan.scenario == 2 {
+    if scenario.name == "2" {
         writeln!(out, "published: figures of the thesis, whose interval was nominally 10 ms")?;
     }
     Ok(())
+}
+
+/// `2 × 25ms acknowledging on receipt, 200ms from 5s on`.
+fn kind_text(plan: &Plan, kind: &WorkerKind) -> String {
+    let mut text = format!("{} x {}", kind.count, kind.service);
+    if kind.distribution != Default::default() {
+        text += &format!(" ({})", kind.distribution);
+    }
+    if kind.threads.get() > 1 {
+        text += &format!(" on {} threads", kind.threads);
+    }
+    if plan.qos != QoS::AtMostOnce && kind.acknowledges == Acknowledges::OnArrival {
+        text += " acknowledging on receipt";
+    }
+    for step in &kind.steps {
+        text += &format!(", {} from {} on", step.service, step.at);
+    }
+    for pause in &kind.pauses {
+        text += &format!(", standing still at {} for {}", pause.at, pause.length);
+    }
+    for (verb, at) in [("joins", kind.joins), ("leaves", kind.leaves), ("dies", kind.dies)] {
+        text += &at.map_or(String::new(), |at| format!(", {verb} at {at}"));
+    }
+    text
 }
 
 /// One run.
 pub(super) fn write_run(out: &mut dyn Write, plan: &Plan, run: &Run) -> io::Result<()> {
     let figures = &run.figures;
     writeln!(out, "\n{}, run {} of {}", run.policy, run.number, plan.runs)?;
-
-    let names = figures.subscribers.iter().map(|of| of.name.as_str()).chain(["overall", "published"]);
-    row(out, "", names)?;
-    let subscribers = figures.subscribers.iter().map(|of| of.latency);
-    let messages = subscribers.clone().chain([figures.latency]).map(count);
-    row(out, "messages", messages)?;
-    let published = overall_ms(plan.scenario, &run.policy).map(number);
-    let means = subscribers.chain([figures.latency]).map(|latency| latency.map_or(dash(), |l| number(l.mean)));
-    row(out, "mean latency", means.chain(published))?;
-    let rates = figures.subscribers.iter().map(|of| of.messages_per_second);
-    row(out, "messages/s", rates.clone().chain([rates.sum()]).map(number))?;
+    row(out, "", ["ms each", "messages", "per s", "mean", "p50", "p99", "max"])?;
+    for of in &figures.subscribers {
+        let cells = [of.service_ms.to_string(), count(of.latency), number(of.messages_per_second)];
+        row(out, &of.name, cells.into_iter().chain(latency(of.latency)))?;
+    }
+    let per_second = figures.subscribers.iter().map(|of| of.messages_per_second).sum();
+    let cells = [String::new(), count(figures.latency), number(per_second)];
+    row(out, "overall", cells.into_iter().chain(latency(figures.latency)))?;
+    if let Some(published) = overall_ms(&plan.scenario.name, &run.policy) {
+        row(out, "published", ["", "", "", &number(published)])?;
+    }
 
     write_stable_phase(out, plan, run)?;
 
@@ -52,24 +91,28 @@ pub(super) fn write_run(out: &mut dyn Write, plan: &Plan, run: &Run) -> io::Resu
         "  published {}, received {}, lost {}, duplicated {}",
         totals.published, totals.received, totals.lost, totals.duplicated
     )?;
-    if figures.not_taken > 0 {
-        write!(out, ", left in a queue {}", figures.not_taken)?;
+    for (what, count) in [
+        ("left in a queue", figures.not_taken),
+        ("died with a worker", figures.died),
+        ("from elsewhere", totals.unknown),
+    ] {
+        if count > 0 {
+            write!(out, ", {what} {count}")?;
+        }
     }
-    if totals.unknown > 0 {
-        write!(out, ", from elsewhere {}", totals.unknown)?;
+    writeln!(out)?;
+    write!(out, "  publisher late by {:.2} ms (p99; at most {:.2})", figures.lateness.p99_ms, figures.lateness.max_ms)?;
+    match plan.worker_command {
+        None => writeln!(out, "; workers woke late by {:.2} ms (p99), which is left out", figures.wake_up.p99_ms),
+        Some(_) => writeln!(out),
     }
-    writeln!(
-        out,
-        "\n  publisher late by {:.2} ms (p99; at most {:.2}); workers woke late by {:.2} ms (p99), which is left out",
-        figures.lateness.p99_ms, figures.lateness.max_ms, figures.wake_up.p99_ms
-    )
 }
 
 fn write_stable_phase(out: &mut dyn Write, plan: &Plan, run: &Run) -> io::Result<()> {
-    if plan.schedule.messages < STABLE_PHASE.end {
+    if !matches!(plan.scenario.name.as_str(), "1" | "2") || u64::from(plan.scenario.messages.get()) < STABLE_PHASE.end {
         return Ok(());
     }
-    let published = stable_phase(plan.scenario, &run.policy);
+    let published = stable_phase(&plan.scenario.name, &run.policy);
     write!(out, "  {:<22}{:>5}{:>9}{:>9}{:>9}{:>9}", "stable phase 500-999", "n", "min", "max", "mean", "sd")?;
     writeln!(out, "{}", if published.is_some() { "   | published n, min, max, mean, sd" } else { "" })?;
     for (index, subscriber) in run.figures.subscribers.iter().enumerate() {
@@ -83,30 +126,54 @@ fn write_stable_phase(out: &mut dyn Write, plan: &Plan, run: &Run) -> io::Result
 }
 
 /// All runs, side by side.
-pub(super) fn write_overview(out: &mut dyn Write, plan: &Plan, runs: &[Run]) -> io::Result<()> {
-    writeln!(out, "\nmean latency of all messages, ms")?;
-    let numbers = (1..=plan.runs).map(|number| format!("run {number}"));
-    row(out, "", numbers.chain(["median".to_owned(), "published".to_owned()]))?;
+pub(super) fn write_overview(
+    out: &mut dyn Write,
+    plan: &Plan,
+    runs: &[Run],
+    simulated: &[(String, Simulated)],
+) -> io::Result<()> {
+    let of = if plan.runs > 1 { format!(", medians of {} runs", plan.runs) } else { String::new() };
+    writeln!(out, "\nlatency of all messages in ms{of}")?;
+    let head = ["mean", "p50", "p99", "max", "published", "low mean", "high mean"];
+    row(out, "", &head[..if plan.runs > 1 { 7 } else { 5 }])?;
     for policy in &plan.policies {
-        let means = overall_means(runs, policy);
-        let middle = median(&means).map_or(dash(), number);
-        let published = overall_ms(plan.scenario, policy).map_or(dash(), number);
-        row(out, policy, means.into_iter().map(number).chain([middle, published]))?;
+        let middle = |figure: fn(&Summary) -> f64| median(&of_runs(runs, policy, figure));
+        let [mean, p50, p99, max] = [middle(|l| l.mean), middle(|l| l.p50), middle(|l| l.p99), middle(|l| l.max)];
+        let published = overall_ms(&plan.scenario.name, policy);
+        let mut cells = vec![mean, p50, p99, max, published];
+        if plan.runs > 1 {
+            let means = Summary::of(&of_runs(runs, policy, |latency| latency.mean));
+            cells.extend([means.map(|means| means.min), means.map(|means| means.max)]);
+        }
+        row(out, policy, cells.into_iter().map(|cell| cell.map_or(dash(), number)))?;
+        if let Some((_, simulated)) = simulated.iter().find(|(name, _)| name == policy) {
+            row(out, "  simulated", [simulated.mean, simulated.p50, simulated.p99, simulated.max].map(number))?;
+            let ratio = |measured: Option<f64>, simulated: f64| {
+                let ratio = measured.map(|measured| measured / simulated).filter(|ratio| ratio.is_finite());
+                ratio.map_or(dash(), |ratio| format!("{ratio:.2}"))
+            };
+            let ratios = [ratio(mean, simulated.mean), String::new(), ratio(p99, simulated.p99)];
+            row(out, "  measured / simulated", ratios)?;
+        }
     }
     Ok(())
 }
 
-fn row(out: &mut dyn Write, title: &str, cells: impl Iterator<Item = impl AsRef<str>>) -> io::Result<()> {
+fn row(out: &mut dyn Write, title: &str, cells: impl IntoIterator<Item = impl AsRef<str>>) -> io::Result<()> {
     write!(out, "  {title:<22}")?;
     for cell in cells {
-        write!(out, "{:>11}", cell.as_ref())?;
+        write!(out, "{:>10}", cell.as_ref())?;
     }
     writeln!(out)
 }
 
+fn latency(summary: Option<Summary>) -> [String; 4] {
+    summary.map_or([(); 4].map(|()| dash()), |l| [l.mean, l.p50, l.p99, l.max].map(number))
+}
+
 fn phase(summary: Option<Summary>) -> String {
     match summary {
-        Some(Summary { n, min, max, mean, sd }) => format!("{n:>5}{min:>9.1}{max:>9.1}{mean:>9.1}{sd:>9.1}"),
+        Some(Summary { n, min, max, mean, sd, .. }) => format!("{n:>5}{min:>9.1}{max:>9.1}{mean:>9.1}{sd:>9.1}"),
         None => format!("{:>5}{:>9}{:>9}{:>9}{:>9}", 0, "-", "-", "-", "-"),
     }
 }

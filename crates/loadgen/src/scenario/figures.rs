@@ -1,13 +1,14 @@
 use hdrhistogram::Histogram;
 
+use super::STABLE_PHASE;
+use super::role::Role;
 use super::run::RunRecord;
-use super::worker::Delivery;
-use super::{Plan, STABLE_PHASE};
+use super::worker::{Delivery, WorkerRecord};
 use crate::ledger::{LedgerTotals, Receipt};
 use crate::statistics::Summary;
 
 /// The figures of one run. Latencies in ms, from creation at the publisher until taken from the worker's queue;
-/// of a message that came twice the first copy counts.
+/// of a message that was processed twice the first copy counts.
 #[derive(Debug, Clone)]
 pub(crate) struct RunFigures {
     /// Of all messages.
@@ -16,6 +17,8 @@ pub(crate) struct RunFigures {
     pub(crate) totals: LedgerTotals,
     /// Messages that still lay in a queue when the run ended.
     pub(crate) not_taken: u64,
+    /// Messages that workers had, and had not finished, when they died; some may have been sent again.
+    pub(crate) died: u64,
     /// How late the publisher made its messages.
     pub(crate) lateness: Delays,
     /// How late the workers' threads took messages, which the latencies leave out.
@@ -26,6 +29,7 @@ pub(crate) struct RunFigures {
 #[derive(Debug, Clone)]
 pub(crate) struct SubscriberFigures {
     pub(crate) name: String,
+    /// The mean at the start.
     pub(crate) service_ms: f64,
     pub(crate) latency: Option<Summary>,
     /// Of the stable phase only.
@@ -45,17 +49,19 @@ pub(crate) struct Delays {
 }
 
 impl RunFigures {
-    pub(crate) fn of(plan: &Plan, record: &RunRecord) -> Self {
-        let first_copies = || record.deliveries.iter().flatten().filter(|delivery| delivery.receipt == Receipt::First);
+    pub(crate) fn of(record: &RunRecord) -> Self {
+        let deliveries = || record.workers.iter().flat_map(|(_, worker)| &worker.deliveries);
+        let first_copies = || deliveries().filter(|delivery| delivery.receipt == Receipt::First);
         let mut wake_up_ns = Histogram::new(3).expect("three digits are supported");
         for taken in first_copies().filter_map(|delivery| delivery.taken) {
             wake_up_ns.record(taken.observed_ns.saturating_sub(taken.taken_ns)).expect("the histogram grows");
         }
         Self {
             latency: summary(first_copies()),
-            subscribers: (0..record.deliveries.len()).map(|index| SubscriberFigures::of(plan, record, index)).collect(),
+            subscribers: record.workers.iter().map(|worker| SubscriberFigures::of(record, worker)).collect(),
             totals: record.totals,
             not_taken: first_copies().filter(|delivery| delivery.taken.is_none()).count() as u64,
+            died: record.workers.iter().map(|(_, worker)| worker.died_with_it).sum(),
             lateness: Delays::of(&record.publisher.lateness_ns),
             wake_up: Delays::of(&wake_up_ns),
         }
@@ -63,14 +69,14 @@ impl RunFigures {
 }
 
 impl SubscriberFigures {
-    fn of(plan: &Plan, record: &RunRecord, index: usize) -> Self {
-        let deliveries = &record.deliveries[index];
+    fn of(record: &RunRecord, (role, worker): &(Role, WorkerRecord)) -> Self {
+        let deliveries = &worker.deliveries;
         let first_copies = || deliveries.iter().filter(|delivery| delivery.receipt == Receipt::First);
-        let per_second = per_second(record.publisher.start_ns, deliveries);
-        let seconds = plan.schedule.duration().as_secs_f64();
+        let per_second = per_second(record.start_ns, deliveries);
+        let seconds = record.duration.as_secs_f64();
         Self {
-            name: Plan::subscriber_name(index),
-            service_ms: plan.services[index].as_secs_f64() * 1e3,
+            name: role.name.clone(),
+            service_ms: role.kind.service.ms(),
             latency: summary(first_copies()),
             stable: summary(first_copies().filter(|delivery| STABLE_PHASE.contains(&delivery.stamp.sequence))),
             messages_per_second: per_second.iter().sum::<u64>() as f64 / seconds,
@@ -114,10 +120,10 @@ fn per_second(start_ns: u64, deliveries: &[Delivery]) -> Vec<u64> {
 mod tests {
     use std::time::Duration;
 
-    use tenbin_codec::QoS;
+    use tenbin_simulator::Scenario;
 
-    use super::super::Schedule;
     use super::super::publisher::PublisherRecord;
+    use super::super::role;
     use super::super::worker::Taken;
     use super::*;
     use crate::payload::Stamp;
@@ -125,43 +131,38 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn delivery(sequence: u64, created_ms: u64, taken_ms: Option<u64>, receipt: Receipt) -> Delivery {
+        let taken = |ms: u64| Taken { taken_ns: ms * MS, observed_ns: ms * MS + MS / 2, finished_ns: ms * MS + MS };
         Delivery {
-            stamp: Stamp { sequence, created_ns: created_ms * MS },
+            stamp: Stamp { run: 0, sequence, created_ns: created_ms * MS },
             received_ns: created_ms * MS,
             receipt,
-            taken: taken_ms.map(|ms| Taken { taken_ns: ms * MS, observed_ns: ms * MS + MS / 2 }),
-        }
-    }
-
-    fn plan() -> Plan {
-        Plan {
-            scenario: 2,
-            services: [25, 25, 50].map(Duration::from_millis),
-            schedule: Schedule { interval: Duration::from_millis(500), messages: 6 },
-            qos: QoS::AtLeastOnce,
-            ping_interval: Duration::from_secs(1),
-            eager_pings: false,
-            policies: vec!["random".to_owned()],
-            runs: 1,
+            taken: taken_ms.map(taken),
         }
     }
 
     #[test]
     fn first_copies_count_and_the_stable_phase_is_half_open() {
         use Receipt::{Duplicate, First};
+        let deliveries = [
+            vec![delivery(499, 0, Some(10), First), delivery(500, 500, Some(504), First)],
+            vec![delivery(499, 0, Some(900), Duplicate), delivery(999, 1000, Some(1002), First)],
+            vec![delivery(1000, 2500, Some(2520), First), delivery(1001, 2600, None, First)],
+        ];
+        let workers = deliveries.map(|deliveries| WorkerRecord { deliveries, died_with_it: 2 });
+        let text = "messages = 6\narrivals = { fixed = \"500ms\" }\n[[workers]]\nservice = \"1ms\"\ncount = 3";
+        let roles = role::cast(&Scenario::parse("test", text).unwrap(), Duration::from_secs(3), 0);
         let record = RunRecord {
-            publisher: PublisherRecord { start_ns: 0, lateness_ns: Histogram::new(3).unwrap() },
-            deliveries: vec![
-                vec![delivery(499, 0, Some(10), First), delivery(500, 500, Some(504), First)],
-                vec![delivery(499, 0, Some(900), Duplicate), delivery(999, 1000, Some(1002), First)],
-                vec![delivery(1000, 2500, Some(2520), First), delivery(1001, 2600, None, First)],
-            ],
+            publisher: PublisherRecord { lateness_ns: Histogram::new(3).unwrap() },
+            start_ns: 0,
+            duration: Duration::from_secs(3),
+            workers: roles.into_iter().zip(workers).collect(),
             totals: LedgerTotals { published: 6, received: 5, lost: 1, duplicated: 1, unknown: 0 },
         };
-        let figures = RunFigures::of(&plan(), &record);
+        let figures = RunFigures::of(&record);
 
-        assert_eq!(figures.latency.map(|latency| (latency.n, latency.mean)), Some((4, 9.0)));
-        assert_eq!((figures.not_taken, figures.totals.lost), (1, 1));
+        let latency = figures.latency.expect("some were taken");
+        assert_eq!((latency.n, latency.mean, latency.p50, latency.p99), (4, 9.0, 4.0, 20.0));
+        assert_eq!((figures.not_taken, figures.totals.lost, figures.died), (1, 1, 6));
         let stable: Vec<_> =
             figures.subscribers.iter().map(|of| of.stable.map(|stable| (stable.n, stable.mean))).collect();
         assert_eq!(stable, [Some((1, 4.0)), Some((1, 2.0)), None]);

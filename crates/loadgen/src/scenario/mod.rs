@@ -1,13 +1,23 @@
-//! The published experiments on share groups (document 000 of the sources, §5): one publisher on a fixed
-//! schedule, three workers in one group, and how long each message waits for its worker.
+//! Experiments on a share group: a publisher on a schedule, workers of known speed that may change it, come, stand
+//! still, go and die, and how long each message waits for its worker. Scenarios 1 and 2 are the published ones
+//! (document 000 of the sources, §5); scenarios are written as those of `simulate`.
 
+mod cast;
 mod figures;
+mod member;
+mod network;
 mod plan;
+mod program;
 mod published;
 mod publisher;
+mod role;
 mod run;
 mod schedule;
 mod shared;
+mod shipped;
+mod simulated;
+mod stage;
+mod timeline;
 mod worker;
 
 use std::io::Write;
@@ -17,7 +27,8 @@ pub(crate) use plan::{Plan, STABLE_PHASE};
 pub(crate) use published::{PublishedPhase, overall_ms, stable_phase};
 pub(crate) use run::RunRecord;
 pub use schedule::Schedule;
-pub use worker::{Slot, Timeline};
+pub(crate) use simulated::Simulated;
+pub use timeline::{Pace, Slot, Timeline};
 
 use crate::child_broker::ChildBroker;
 use crate::interrupt::unless_interrupted;
@@ -38,11 +49,11 @@ async fn run_all(args: &ScenarioArgs, plan: &Plan, out: &mut dyn Write) -> Resul
             let mut progress = Progress::new();
             let title = format!("{policy} {number}/{}", plan.runs);
             let record = match &args.broker {
-                Some(address) => run::run(plan, &title, address, None, &mut progress).await?,
+                Some(address) => run::run(plan, number, &title, address, None, &mut progress).await?,
                 None => {
                     let mut child = ChildBroker::tenbin(Some(policy)).await?;
                     let address = child.address().to_owned();
-                    run::run(plan, &title, &address, Some(&mut child), &mut progress).await?
+                    run::run(plan, number, &title, &address, Some(&mut child), &mut progress).await?
                 }
             };
             drop(progress);

@@ -1,82 +1,190 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use tenbin_client::ReportCarrier;
 use tenbin_codec::QoS;
+use tenbin_simulator::scenario::{Acknowledges, Reports, WorkerKind};
+use tenbin_simulator::{Arrivals, Policy, Scenario, Span};
 
-use super::Schedule;
+use super::{Schedule, shipped};
+use crate::args::{Acks, Reports as ReportsArg};
 use crate::{LoadgenError, ScenarioArgs};
 
 /// What is run: the arguments with everything filled in.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// 1 or 2.
-    pub(crate) scenario: u8,
-    /// Time that each worker takes for a message, in the order in which they connect.
-    pub(crate) services: [Duration; 3],
-    pub(crate) schedule: Schedule,
+    /// As it is run: arguments have replaced what they replace.
+    pub(crate) scenario: Scenario,
     pub(crate) qos: QoS,
-    pub(crate) ping_interval: Duration,
-    /// Reports come early where much has changed.
-    pub(crate) eager_pings: bool,
+    /// How long those workers that the broker is to remember are published to before the run.
+    pub(crate) warm_up: Option<Duration>,
+    /// What carries reports; `None` leaves it to the broker.
+    pub(crate) carrier: Option<ReportCarrier>,
+    /// Program and arguments of workers that are no clients of ours.
+    pub(crate) worker_command: Option<Vec<String>>,
     /// Names of the policies, one of which a given broker has already.
     pub(crate) policies: Vec<String>,
     pub(crate) runs: u32,
+    /// Whether simulated figures are wanted beside the measured ones.
+    pub(crate) compare: bool,
 }
 
 impl Plan {
     /// # Errors
-    /// Arguments that contradict each other.
+    /// A scenario that cannot be read or is not for real sockets, arguments that contradict each other.
     pub(crate) fn new(args: &ScenarioArgs) -> Result<Self, LoadgenError> {
-        if args.all && args.broker.is_some() {
-            let text = "--all needs a broker of its own for each policy; with --broker, --policy names the one it has";
-            return Err(LoadgenError::Arguments(text.to_owned()));
+        let mut scenario = shipped::find(&args.scenario)?;
+        let qos = args.qos.unwrap_or(if scenario.qos.first() == Some(&1) { QoS::AtLeastOnce } else { QoS::AtMostOnce });
+        replace(&mut scenario, args)?;
+        if let Some(reason) = not_on_sockets(&scenario) {
+            return Err(LoadgenError::Arguments(format!("scenario {}: {reason}", scenario.name)));
         }
-        let messages = match args.duration {
-            Some(duration) => Schedule::messages_in(duration, args.interval),
-            None => DEFAULT_MESSAGES,
-        };
-        if messages > MAXIMUM_MESSAGES {
-            let text = format!("{messages} messages are too many; at most {MAXIMUM_MESSAGES} are recorded");
-            return Err(LoadgenError::Arguments(text));
+        let carrier = args.reports.and_then(ReportsArg::carrier);
+        if carrier == Some(ReportCarrier::Ack) && qos == QoS::AtMostOnce {
+            return Err(LoadgenError::Arguments("nothing is acknowledged at QoS 0".to_owned()));
         }
-        let policies = match (&args.policy, args.all) {
-            (_, true) => ALL_POLICIES.map(str::to_owned).to_vec(),
-            (Some(policy), false) => vec![policy.clone()],
-            (None, false) if args.broker.is_some() => vec![UNNAMED_POLICY.to_owned()],
-            (None, false) => vec![DEFAULT_POLICY.to_owned()],
-        };
+        let is_remembered = scenario.workers.iter().any(|kind| kind.remembered);
+        let worker_command = args.worker_command.as_deref().map(|line| worker_command(line, &scenario));
         Ok(Self {
-            scenario: args.number,
-            services: if args.number == 1 { [FAST, FAST, FAST] } else { [FAST, FAST, SLOW] },
-            schedule: Schedule { interval: args.interval, messages },
-            qos: args.qos,
-            ping_interval: args.ping_interval,
-            eager_pings: args.eager_pings,
-            policies,
+            qos,
+            warm_up: is_remembered.then(|| args.warm.unwrap_or(WARM_UP)),
+            carrier,
+            worker_command: worker_command.transpose()?,
+            policies: policies(args)?,
             runs: args.runs,
+            compare: args.compare,
+            scenario,
         })
     }
 
-    /// Name of the subscriber that connects as number `index`, from 0.
-    pub(crate) fn subscriber_name(index: usize) -> String {
-        format!("sub-{index}")
+    /// When each of so many messages is due, in the run with this seed.
+    pub(crate) fn schedule(&self, messages: u32, seed: u64) -> Schedule {
+        Schedule::new(self.scenario.arrivals, messages, seed)
     }
+
+    /// # Errors
+    /// So many messages are due within `duration` that they cannot be recorded.
+    pub(crate) fn messages_in(&self, duration: Duration) -> Result<u32, LoadgenError> {
+        messages_in(duration, self.scenario.arrivals)
+    }
+
+    /// Time between two load reports of a worker.
+    pub(crate) fn ping_interval(&self) -> Duration {
+        self.scenario.pings.every.duration()
+    }
+
+    /// A worker's queue holds whatever may come: the backlog is what the experiments are about.
+    pub(crate) fn queue_len(&self) -> usize {
+        (self.scenario.messages.get() as usize).clamp(1024, 1 << 20)
+    }
+
+    /// How long nobody may finish anything though nothing is lost.
+    pub(crate) fn longest_pause(&self) -> Duration {
+        let pauses = self.scenario.workers.iter().flat_map(|kind| &kind.pauses);
+        pauses.map(|pause| pause.length.duration()).max().unwrap_or_default()
+    }
+}
+
+/// Puts what the arguments say in the place of what the scenario says.
+fn replace(scenario: &mut Scenario, args: &ScenarioArgs) -> Result<(), LoadgenError> {
+    let span = |duration: Duration| Span::from_ns(duration.as_nanos() as u64);
+    if let Some(interval) = args.interval.map(span) {
+        match &mut scenario.arrivals {
+            Arrivals::Fixed(every) | Arrivals::Poisson(every) | Arrivals::Bursts { every, .. } => *every = interval,
+        }
+    }
+    if let Some(duration) = args.duration {
+        let messages = messages_in(duration, scenario.arrivals)?;
+        scenario.messages = messages.try_into().expect("at least one is due");
+    }
+    scenario.pings.eager |= args.eager_pings;
+    if let Some(interval) = args.ping_interval {
+        scenario.pings.every = span(interval);
+    }
+    for kind in &mut scenario.workers {
+        match args.acks {
+            Some(Acks::Processed) => kind.acknowledges = Acknowledges::AfterProcessing,
+            Some(Acks::Received) => kind.acknowledges = Acknowledges::OnArrival,
+            None => {}
+        }
+        match args.reports {
+            Some(ReportsArg::None) => kind.reports = Reports::Never,
+            Some(_) => kind.reports = Reports::Honest,
+            None => {}
+        }
+        kind.remembered |= args.warm.is_some();
+    }
+    Ok(())
+}
+
+fn messages_in(duration: Duration, arrivals: Arrivals) -> Result<u32, LoadgenError> {
+    let messages = Schedule::messages_in(duration, arrivals);
+    u32::try_from(messages).ok().filter(|messages| *messages <= MESSAGES_MAX).ok_or_else(|| {
+        LoadgenError::Arguments(format!("{messages} messages are too many; at most {MESSAGES_MAX} are recorded"))
+    })
+}
+
+/// Why a scenario can be simulated only.
+fn not_on_sockets(scenario: &Scenario) -> Option<&'static str> {
+    let kinds = &scenario.workers;
+    let threads = kinds.iter().map(|kind| u64::from(kind.count.get()) * u64::from(kind.threads.get())).sum::<u64>();
+    if kinds.iter().any(|kind| kind.delay > NO_DELAY) {
+        Some("there is no delay on the way to a worker of this machine")
+    } else if kinds.iter().any(|kind| matches!(kind.reports, Reports::Lie { .. })) {
+        Some("no worker lies")
+    } else if scenario.publishers.get() > 1 || scenario.topics.get() > 1 {
+        Some("there is one publisher with one topic")
+    } else if threads > THREADS_MAX {
+        Some("at most 200 threads work")
+    } else {
+        None
+    }
+}
+
+/// Program and arguments of a worker's `line`; what such workers cannot do is refused.
+fn worker_command(line: &str, scenario: &Scenario) -> Result<Vec<String>, LoadgenError> {
+    let is_plain = |kind: &WorkerKind| {
+        let stays = (kind.joins, kind.leaves, kind.dies) == (None, None, None);
+        let is_steady = kind.pauses.is_empty() && kind.steps.is_empty() && kind.distribution == Default::default();
+        stays && is_steady && kind.threads.get() == 1 && !kind.remembered
+    };
+    if scenario.churn.is_some() || !scenario.workers.iter().all(is_plain) {
+        let text = "--worker-command is for scenarios whose workers stay and always take the same time";
+        return Err(LoadgenError::Arguments(text.to_owned()));
+    }
+    let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+    if words.is_empty() { Err(LoadgenError::Arguments("--worker-command is empty".to_owned())) } else { Ok(words) }
+}
+
+fn policies(args: &ScenarioArgs) -> Result<Vec<String>, LoadgenError> {
+    if args.broker.is_some() && (args.all || args.policies.len() > 1) {
+        let text = "each policy needs a broker of its own; with --broker, --policy names the one it has";
+        return Err(LoadgenError::Arguments(text.to_owned()));
+    }
+    Ok(match args.policies.as_slice() {
+        _ if args.all => PUBLISHED_POLICIES.map(str::to_owned).to_vec(),
+        [] if args.broker.is_some() => vec![UNNAMED_POLICY.to_owned()],
+        [] => vec![Policy::default().name().to_owned()],
+        policies => policies.to_vec(),
+    })
 }
 
 /// The messages that the published tables call the stable phase, by sequence number.
 pub(crate) const STABLE_PHASE: Range<u64> = 500..1000;
 
-const FAST: Duration = Duration::from_millis(25);
-const SLOW: Duration = Duration::from_millis(50);
+/// What workers are warmed up for where only the scenario says that they are remembered: at least two reports.
+const WARM_UP: Duration = Duration::from_secs(3);
 
-const DEFAULT_MESSAGES: u64 = 1500;
+/// The delay that a scenario has by default, more than that between two sockets of one machine.
+const NO_DELAY: Span = Span::from_ns(1_000_000);
+
+const THREADS_MAX: u64 = 200;
 
 /// Every message is recorded, at about a hundred bytes.
-const MAXIMUM_MESSAGES: u64 = 10_000_000;
+const MESSAGES_MAX: u32 = 10_000_000;
 
-/// The baselines first, as in the published tables.
-const ALL_POLICIES: [&str; 3] = ["random", "round_robin", "thesis_score"];
-const DEFAULT_POLICY: &str = "thesis_score";
+/// Those that were published, the baselines first.
+const PUBLISHED_POLICIES: [&str; 3] = ["random", "round_robin", "thesis_score"];
 
 /// Label of a given broker whose policy nobody has named.
 const UNNAMED_POLICY: &str = "broker";
@@ -96,25 +204,91 @@ mod tests {
     #[test]
     fn the_defaults_are_the_published_experiment() {
         let plan = plan("scenario 2").unwrap();
-        assert_eq!(plan.services.map(|service| service.as_millis()), [25, 25, 50]);
-        assert_eq!(plan.schedule, Schedule { interval: Duration::from_millis(10), messages: 1500 });
-        assert_eq!((plan.qos, plan.ping_interval, plan.runs), (QoS::AtMostOnce, Duration::from_secs(1), 1));
-        assert_eq!(plan.policies, ["thesis_score"]);
-        assert!(!plan.eager_pings);
+        let kinds = plan.scenario.workers.iter().map(|kind| (kind.count.get(), kind.service.ms()));
+        assert!(kinds.eq([(2, 25.0), (1, 50.0)]));
+        assert_eq!((plan.scenario.messages.get(), plan.schedule(2, 0).due_ns()), (1500, &[0, 10_000_000][..]));
+        assert_eq!((plan.qos, plan.ping_interval(), plan.runs), (QoS::AtMostOnce, Duration::from_secs(1), 1));
+        assert!(!plan.scenario.pings.eager);
+        assert!(plan.warm_up.is_none() && plan.worker_command.is_none());
+        assert_eq!(plan.policies, [Policy::default().name()]);
     }
 
     #[test]
     fn a_duration_replaces_the_number_of_messages() {
-        assert_eq!(plan("scenario 1 --interval 10.7ms").unwrap().schedule.messages, 1500);
-        assert_eq!(plan("scenario 1 --interval 10.7ms --duration 15s").unwrap().schedule.messages, 1402);
+        let messages = |rest: &str| plan(&format!("scenario 1 {rest}")).unwrap().scenario.messages.get();
+        assert_eq!(messages("--interval 10.7ms"), 1500);
+        assert_eq!(messages("--interval 10.7ms --duration 15s"), 1402);
         assert!(plan("scenario 1 --interval 1us --duration 1m").is_err());
     }
 
     #[test]
     fn a_given_broker_has_one_policy() {
         assert!(plan("scenario 2 --all --broker localhost:1883").is_err());
+        assert!(plan("scenario 2 --policy a,b --broker localhost:1883").is_err());
         assert_eq!(plan("scenario 2 --broker localhost:1883").unwrap().policies, ["broker"]);
         assert_eq!(plan("scenario 2 --broker localhost:1883 --policy x").unwrap().policies, ["x"]);
         assert_eq!(plan("scenario 2 --all").unwrap().policies, ["random", "round_robin", "thesis_score"]);
+        assert_eq!(plan("scenario 2 --policy b,a").unwrap().policies, ["b", "a"]);
+    }
+
+    #[test]
+    fn arguments_replace_what_the_scenario_says_of_its_workers() {
+        let line = "scenario 2 --qos 1 --acks received --reports none --ping-interval 300ms --eager-pings --warm";
+        let plan = plan(line).unwrap();
+        assert_eq!((plan.qos, plan.ping_interval()), (QoS::AtLeastOnce, Duration::from_millis(300)));
+        assert!(plan.scenario.pings.eager);
+        assert_eq!(plan.warm_up, Some(Duration::from_secs(3)));
+        assert_eq!(plan.messages_in(Duration::from_secs(3)).unwrap(), 300);
+        for kind in &plan.scenario.workers {
+            assert_eq!((kind.acknowledges, kind.reports), (Acknowledges::OnArrival, Reports::Never));
+            assert!(kind.remembered);
+        }
+    }
+
+    #[test]
+    fn what_carries_reports_is_up_to_the_broker_unless_it_is_given() {
+        for (argument, carrier) in [
+            ("", None),
+            (" --reports none", None),
+            (" --reports pingreq", Some(ReportCarrier::PingReq)),
+            (" --reports ack", Some(ReportCarrier::Ack)),
+            (" --reports publish", Some(ReportCarrier::Publish)),
+        ] {
+            assert_eq!(plan(&format!("scenario 2 --qos 1{argument}")).unwrap().carrier, carrier, "{argument}");
+        }
+        assert!(plan("scenario 2 --qos 0 --reports ack").is_err());
+    }
+
+    #[test]
+    fn the_scenarios_that_are_shipped_can_be_run() {
+        for name in ["1", "2", "step", "pause", "churn", "burst", "scenario_2_10.0ms_remembered"] {
+            let plan = plan(&format!("scenario {name}")).unwrap();
+            assert_eq!(plan.scenario.name, name);
+        }
+        assert!(plan("scenario scenario_2_10.0ms_remembered").unwrap().warm_up.is_some());
+        assert!(plan("scenario nothing").is_err());
+        assert!(plan("scenario nothing.toml").is_err());
+    }
+
+    #[test]
+    fn what_only_a_simulation_can_do_is_refused() {
+        let text = "messages = 1\narrivals = { fixed = \"1ms\" }\n[[workers]]\nservice = \"1ms\"\n";
+        let scenario = |rest: &str| Scenario::parse("test", &format!("{text}{rest}")).unwrap();
+        assert_eq!(not_on_sockets(&scenario("")), None);
+        let lie = "reports = { lie = { queue = 0, processing = \"1us\" } }";
+        for rest in ["delay = \"2ms\"", "threads = 201", lie] {
+            assert!(not_on_sockets(&scenario(rest)).is_some(), "{rest}");
+        }
+    }
+
+    #[test]
+    fn workers_of_others_are_for_plain_scenarios() {
+        let args = ["scenario", "2", "--worker-command", "python3 paho.py"];
+        let matches = ScenarioArgs::augment_args(clap::Command::new("scenario")).get_matches_from(args);
+        let plan = Plan::new(&ScenarioArgs::from_arg_matches(&matches).unwrap()).unwrap();
+        assert_eq!(plan.worker_command, Some(vec!["python3".to_owned(), "paho.py".to_owned()]));
+        for name in ["step", "pause", "churn"] {
+            assert!(self::plan(&format!("scenario {name} --worker-command x")).is_err(), "{name}");
+        }
     }
 }

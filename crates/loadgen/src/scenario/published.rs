@@ -1,11 +1,11 @@
 //! The published figures of scenario 2 (document 000, §5, tables 7 and 8), at a nominal interval of 10 ms.
 
 /// Mean latency of all messages in ms; `None` for a policy that was not published.
-pub(crate) fn overall_ms(scenario: u8, policy: &str) -> Option<f64> {
+pub(crate) fn overall_ms(scenario: &str, policy: &str) -> Option<f64> {
     match (scenario, policy) {
-        (2, "random") => Some(1400.7),
-        (2, "round_robin") => Some(1492.3),
-        (2, "thesis_score") => Some(27.4),
+        ("2", "random") => Some(1400.7),
+        ("2", "round_robin") => Some(1492.3),
+        ("2", "thesis_score") => Some(27.4),
         _ => None,
     }
 }
@@ -21,12 +21,14 @@ pub(crate) struct PublishedPhase {
 }
 
 /// The three subscribers in the stable phase; `None` for a policy that was not published.
-pub(crate) fn stable_phase(scenario: u8, policy: &str) -> Option<[PublishedPhase; 3]> {
+pub(crate) fn stable_phase(scenario: &str, policy: &str) -> Option<[PublishedPhase; 3]> {
     let rows = match (scenario, policy) {
-        (2, "round_robin") => {
+        ("2", "round_robin") => {
             [(167, 0.0, 6.0, 0.9, 0.7), (166, 0.0, 8.0, 1.0, 0.8), (167, 3075.0, 6250.0, 4664.1, 923.4)]
         }
-        (2, "thesis_score") => [(199, 1.0, 10.0, 3.4, 2.4), (199, 1.0, 13.0, 3.7, 2.5), (102, 13.0, 71.0, 34.8, 17.8)],
+        ("2", "thesis_score") => {
+            [(199, 1.0, 10.0, 3.4, 2.4), (199, 1.0, 13.0, 3.7, 2.5), (102, 13.0, 71.0, 34.8, 17.8)]
+        }
         _ => return None,
     };
     Some(rows.map(|(n, min, max, mean, sd)| PublishedPhase { n, min, max, mean, sd }))

@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use hdrhistogram::Histogram;
 use tenbin_client::{Client, OutgoingMessage, TryPublishError};
 use tenbin_codec::{QoS, TopicName};
@@ -13,6 +11,10 @@ use crate::{Clock, LoadgenError};
 /// Publishes on an absolute schedule, from a thread of its own.
 pub(super) struct Publisher {
     pub(super) schedule: Schedule,
+    /// When the first message is due, by the run's clock.
+    pub(super) start_ns: u64,
+    /// Number of the run, for the messages.
+    pub(super) run: u64,
     pub(super) topic: TopicName,
     pub(super) qos: QoS,
     pub(super) clock: Clock,
@@ -24,8 +26,6 @@ pub(super) struct Publisher {
 /// What the publisher knows of its run.
 #[derive(Debug)]
 pub(crate) struct PublisherRecord {
-    /// When the first message was due, by the run's clock.
-    pub(crate) start_ns: u64,
     /// How long after it was due each message was made, in nanoseconds.
     pub(crate) lateness_ns: Histogram<u64>,
 }
@@ -37,19 +37,18 @@ impl Publisher {
     /// The connection is lost.
     pub(super) fn publish(self, shared: &Shared) -> Result<PublisherRecord, LoadgenError> {
         let mut lateness_ns = Histogram::new(3).expect("three digits are supported");
-        let start_ns = self.clock.now_ns() + LEAD.as_nanos() as u64;
-        for sequence in 0..self.schedule.messages {
-            let due_ns = start_ns.saturating_add(self.schedule.due_ns(sequence));
+        for due_ns in self.schedule.due_ns() {
+            let due_ns = self.start_ns.saturating_add(*due_ns);
             self.clock.sleep_until_exactly(due_ns);
             if shared.is_stopped() {
                 break;
             }
             let created_ns = self.clock.now_ns();
             lateness_ns.record(created_ns - due_ns).expect("the histogram grows");
-            let stamp = Stamp { sequence: shared.publish(), created_ns };
+            let stamp = Stamp { run: self.run, sequence: shared.publish(), created_ns };
             self.send(stamp)?;
         }
-        Ok(PublisherRecord { start_ns, lateness_ns })
+        Ok(PublisherRecord { lateness_ns })
     }
 
     fn send(&self, stamp: Stamp) -> Result<(), LoadgenError> {
@@ -63,6 +62,3 @@ impl Publisher {
         sent.map_err(|error| LoadgenError::lost("the publisher", error))
     }
 }
-
-/// Between the start of the thread and the first message.
-const LEAD: Duration = Duration::from_millis(1);

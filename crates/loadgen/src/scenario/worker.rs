@@ -1,55 +1,19 @@
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use tenbin_client::LoadReporter;
+use tenbin_client::{LoadReporter, Message};
 
 use super::shared::Shared;
+use super::timeline::Timeline;
 use crate::payload::Stamp;
 use crate::{Clock, Receipt};
 
-/// When a worker takes and finishes its messages: one after the other, each for the same time.
-///
-/// Deadlines are absolute. While the queue is not empty the next message is taken at the very instant at which
-/// the one before is finished, so that a timer which wakes late delays no later message.
-///
-/// ```text
-///   received   m1     m2  m3
-///   taken      m1     .   m2        m3         (. = waits)
-///   worker     [ service ][ service ][ service ]
-/// ```
-#[derive(Debug, Clone)]
-pub struct Timeline {
-    service_ns: u64,
-    free_at_ns: u64,
-}
-
-/// A message's time with its worker, in nanoseconds of the run's clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slot {
-    /// When it is taken out of the queue.
-    pub taken_ns: u64,
-    /// When the worker has finished it.
-    pub finished_ns: u64,
-}
-
-impl Timeline {
-    /// Of a worker that takes `service` for a message and is free.
-    pub fn new(service: Duration) -> Self {
-        Self { service_ns: service.as_nanos() as u64, free_at_ns: 0 }
-    }
-
-    /// The slot of the next message in the queue, which arrived at `received_ns` and was made at `created_ns`.
-    pub fn take(&mut self, received_ns: u64, created_ns: u64) -> Slot {
-        let taken_ns = received_ns.max(created_ns).max(self.free_at_ns);
-        self.free_at_ns = taken_ns + self.service_ns;
-        Slot { taken_ns, finished_ns: self.free_at_ns }
-    }
-}
-
 /// A message in a worker's queue.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Arrival {
     pub(super) stamp: Stamp,
     pub(super) received_at: Instant,
+    /// What is acknowledged when it has been processed, where the worker does so.
+    pub(super) to_acknowledge: Option<Message>,
 }
 
 /// What became of an arrival.
@@ -70,61 +34,102 @@ pub(crate) struct Taken {
     pub(crate) taken_ns: u64,
     /// When the worker's thread really held it; later than `taken_ns` by what the system's timer adds.
     pub(crate) observed_ns: u64,
+    pub(crate) finished_ns: u64,
 }
 
-/// One worker: takes messages out of its queue and is busy with each for its service time.
+/// All that a worker did, thread by thread, each in the order in which it took its messages.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerRecord {
+    pub(crate) deliveries: Vec<Delivery>,
+    /// Messages that it had, and had not finished, when it died.
+    pub(crate) died_with_it: u64,
+}
+
+/// One worker, or one of its threads: takes messages out of its queue and is busy with each for its time.
 pub(super) struct Worker {
-    pub(super) service: Duration,
+    pub(super) timeline: Timeline,
     pub(super) clock: Clock,
     /// Tells the broker, through the worker's client, how busy it is.
     pub(super) reporter: LoadReporter,
+    /// When it dies, by the run's clock; never is [`u64::MAX`].
+    pub(super) dies_ns: u64,
+}
+
+impl WorkerRecord {
+    /// Adds what another thread of the same worker did.
+    pub(super) fn add(&mut self, other: Self) {
+        self.deliveries.extend(other.deliveries);
+        self.died_with_it += other.died_with_it;
+    }
 }
 
 impl Worker {
-    /// Works until `next`, which waits for a message, has no more. Once the run has been stopped, messages are
-    /// still taken down but no longer worked on.
-    pub(super) fn work(self, shared: &Shared, mut next: impl FnMut() -> Option<Arrival>) -> Vec<Delivery> {
-        let mut timeline = Timeline::new(self.service);
-        let mut deliveries = Vec::new();
-        while let Some(Arrival { stamp, received_at }) = next() {
+    /// Works until `next`, which waits for a message, has no more; hands each that is done to `acknowledge`. Once
+    /// the run has been stopped, messages are still taken down but no longer worked on.
+    pub(super) fn work(
+        mut self,
+        shared: &Shared,
+        mut next: impl FnMut() -> Option<Arrival>,
+        acknowledge: impl Fn(&Message),
+    ) -> WorkerRecord {
+        let mut record = WorkerRecord::default();
+        while let Some(Arrival { stamp, received_at, to_acknowledge }) = next() {
             let received_ns = self.clock.at_ns(received_at);
-            let receipt = shared.receive(stamp.sequence);
-            let mut delivery = Delivery { stamp, received_ns, receipt, taken: None };
+            let mut taken = None;
             if !shared.is_stopped() {
-                let slot = timeline.take(received_ns, stamp.created_ns);
+                let slot = self.timeline.take(stamp.sequence, received_ns, stamp.created_ns);
+                self.clock.sleep_until(slot.taken_ns.min(self.dies_ns));
                 self.reporter.started();
-                delivery.taken = Some(Taken { taken_ns: slot.taken_ns, observed_ns: self.clock.now_ns() });
-                self.clock.sleep_until(slot.finished_ns);
-                self.reporter.finish_after(self.service);
+                let observed_ns = self.clock.now_ns();
+                self.clock.sleep_until(slot.finished_ns.min(self.dies_ns));
+                if slot.finished_ns > self.dies_ns {
+                    record.died_with_it += 1;
+                    continue;
+                }
+                self.reporter.finish_after(std::time::Duration::from_nanos(slot.finished_ns - slot.taken_ns));
+                taken = Some(Taken { taken_ns: slot.taken_ns, observed_ns, finished_ns: slot.finished_ns });
+                to_acknowledge.as_ref().inspect(|message| acknowledge(message));
             }
-            deliveries.push(delivery);
+            // A message counts once it is processed: what dies with a worker and is not sent again is lost.
+            let receipt = shared.receive(stamp.sequence);
+            record.deliveries.push(Delivery { stamp, received_ns, receipt, taken });
         }
-        deliveries
+        record
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use super::super::timeline::Pace;
     use super::*;
 
-    fn work(service: Duration, clock: Clock, shared: &Shared, arrivals: Vec<Arrival>) -> Vec<Delivery> {
-        let worker = Worker { service, clock, reporter: LoadReporter::new(Duration::from_secs(1)) };
+    fn work(service: Duration, clock: Clock, shared: &Shared, arrivals: Vec<Arrival>, dies_ns: u64) -> WorkerRecord {
+        let reporter = LoadReporter::new(Duration::from_secs(1));
+        let worker = Worker { timeline: Timeline::new(Pace::steady(service)), clock, reporter, dies_ns };
         let mut queue = arrivals.into_iter();
-        worker.work(shared, || queue.next())
+        worker.work(shared, || queue.next(), |_| {})
+    }
+
+    fn arrivals(shared: &Shared, count: usize, received_at: Instant) -> Vec<Arrival> {
+        let arrival = |_| {
+            let stamp = Stamp { run: 0, sequence: shared.publish(), created_ns: 0 };
+            Arrival { stamp, received_at, to_acknowledge: None }
+        };
+        (0..count).map(arrival).collect()
     }
 
     #[test]
     fn messages_in_a_queue_follow_each_other_without_a_gap() {
         let (clock, shared, received_at) = (Clock::start(), Shared::default(), Instant::now());
-        let arrivals = (0..20)
-            .map(|_| Arrival { stamp: Stamp { sequence: shared.publish(), created_ns: 0 }, received_at })
-            .collect();
-        let deliveries = work(Duration::from_millis(1), clock, &shared, arrivals);
+        let arrivals = arrivals(&shared, 20, received_at);
+        let record = work(Duration::from_millis(1), clock, &shared, arrivals, u64::MAX);
 
         // However late the thread woke: taken at the first arrival plus whole service times.
         let first_ns = clock.at_ns(received_at);
-        assert_eq!(deliveries.len(), 20);
-        for (index, delivery) in deliveries.iter().enumerate() {
+        assert_eq!(record.deliveries.len(), 20);
+        for (index, delivery) in record.deliveries.iter().enumerate() {
             let taken = delivery.taken.expect("the run goes on");
             assert_eq!(taken.taken_ns, first_ns + index as u64 * 1_000_000);
             assert!(taken.observed_ns >= taken.taken_ns);
@@ -135,12 +140,23 @@ mod tests {
     #[test]
     fn a_stopped_worker_empties_its_queue_without_working() {
         let (clock, shared) = (Clock::start(), Shared::default());
-        let stamp = Stamp { sequence: shared.publish(), created_ns: 0 };
+        let mut arrivals = arrivals(&shared, 1, Instant::now());
         shared.stop();
-        let arrivals = vec![Arrival { stamp, received_at: Instant::now() }; 3];
-        let deliveries = work(Duration::from_secs(3600), clock, &shared, arrivals);
+        arrivals.extend([arrivals[0].clone(), arrivals[0].clone()]);
+        let deliveries = work(Duration::from_secs(3600), clock, &shared, arrivals, u64::MAX).deliveries;
         assert!(deliveries.iter().all(|delivery| delivery.taken.is_none()));
         let receipts: Vec<_> = deliveries.iter().map(|delivery| delivery.receipt).collect();
         assert_eq!(receipts, [Receipt::First, Receipt::Duplicate, Receipt::Duplicate]);
+    }
+
+    #[test]
+    fn what_a_worker_has_not_finished_dies_with_it() {
+        let (clock, shared, received_at) = (Clock::start(), Shared::default(), Instant::now());
+        let arrivals = arrivals(&shared, 5, received_at);
+        // In the middle of the third message.
+        let dies_ns = clock.at_ns(received_at) + 2_500_000;
+        let record = work(Duration::from_millis(1), clock, &shared, arrivals, dies_ns);
+        assert_eq!((record.deliveries.len(), record.died_with_it), (2, 3));
+        assert_eq!((shared.totals().received, shared.totals().lost), (2, 3));
     }
 }

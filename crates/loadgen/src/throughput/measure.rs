@@ -88,15 +88,14 @@ async fn watch(
     window: &Window,
     progress: &mut Progress,
 ) -> Result<Counted, LoadgenError> {
-    let mut stall = Stall::new(0);
+    let mut patience = Patience::new(Instant::now());
     let mut pause = async |duration: Duration| {
         let end = Instant::now() + duration;
         while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
             tokio::time::sleep(left.min(TICK)).await;
             window.check()?;
-            if window.outstanding() > 0 && stall.lasts(window.received()) > STALL_LIMIT {
+            if window.outstanding() > 0 && patience.ends(window.received(), Instant::now()) {
                 window.write_off();
-                stall = Stall::new(window.received());
             }
             progress.show(|| format!("{} {number}/{}: {} deliveries", broker.name, args.runs, window.received()));
         }
@@ -110,8 +109,8 @@ async fn watch(
     let (elapsed, received_after, after) = (start.elapsed(), window.received(), usage());
 
     window.enter(Phase::Draining);
-    let mut stall = Stall::new(window.received());
-    while window.missing() > 0 && stall.lasts(window.received()) < DRAIN_LIMIT {
+    let mut stall = Stall::new(window.received(), Instant::now());
+    while window.missing() > 0 && stall.lasts(window.received(), Instant::now()) < DRAIN_LIMIT {
         tokio::time::sleep(TICK).await;
         window.check()?;
     }
@@ -230,15 +229,40 @@ struct Stall {
 }
 
 impl Stall {
-    fn new(received: u64) -> Self {
-        Self { received, since: Instant::now() }
+    fn new(received: u64, now: Instant) -> Self {
+        Self { received, since: now }
     }
 
-    fn lasts(&mut self, received: u64) -> Duration {
+    fn lasts(&mut self, received: u64, now: Instant) -> Duration {
         if received != self.received {
-            *self = Self::new(received);
+            *self = Self::new(received, now);
         }
-        self.since.elapsed()
+        now - self.since
+    }
+}
+
+/// How long a window is waited for: twice as long each time, until something comes.
+struct Patience {
+    stall: Stall,
+    limit: Duration,
+}
+
+impl Patience {
+    fn new(now: Instant) -> Self {
+        Self { stall: Stall::new(0, now), limit: STALL_LIMIT }
+    }
+
+    /// Whether what is outstanding is to be given up now; then the next window is waited for.
+    fn ends(&mut self, received: u64, now: Instant) -> bool {
+        if received != self.stall.received {
+            self.limit = STALL_LIMIT;
+        }
+        if self.stall.lasts(received, now) <= self.limit {
+            return false;
+        }
+        self.stall = Stall::new(received, now);
+        self.limit *= 2;
+        true
     }
 }
 
@@ -257,10 +281,10 @@ const WARM_UP: Duration = Duration::from_millis(500);
 /// How often a run is looked at.
 const TICK: Duration = Duration::from_millis(10);
 
-/// When nothing has come for so long, what is outstanding is given up and the window opens again. Short beside a run of
-/// seconds, so that a broker that loses messages is measured by what it does with the others. Too short for a machine
-/// that does something else meanwhile costs little: one more window of messages is on its way then, and what comes late
-/// is counted.
+/// When nothing has come for so long, what is outstanding is given up and the window opens again; if still nothing
+/// comes, after twice as long, and so on. Short beside a run of seconds, so that a broker that loses messages is
+/// measured by what it does with the others. Where the machine only did something else meanwhile, that many windows more
+/// are on their way: one after a pause of 0.2 s, three after one of 2 s. What comes late is counted.
 const STALL_LIMIT: Duration = Duration::from_millis(200);
 
 /// When nothing has come for so long after the load, the rest is lost. Longer than a busy machine makes a broker wait
@@ -282,5 +306,25 @@ mod tests {
         assert_eq!(block_len(2_000, 10, 120), 100);
         assert_eq!(block_len(5, 10, 120), 1);
         assert_eq!(block_len(20_000, 1, 100_000), 1);
+    }
+
+    #[test]
+    fn a_long_pause_opens_few_windows() {
+        let mut now = Instant::now();
+        let mut patience = Patience::new(now);
+        let mut opened = |patience: &mut Patience, received, duration: Duration| {
+            let end = now + duration;
+            let mut opened = 0;
+            while now < end {
+                now += TICK;
+                opened += u32::from(patience.ends(received, now));
+            }
+            opened
+        };
+        assert_eq!(opened(&mut patience, 0, Duration::from_millis(200)), 0);
+        assert_eq!(opened(&mut patience, 0, Duration::from_millis(1800)), 3);
+        // A window of which something comes ends the pause.
+        assert_eq!(opened(&mut patience, 1, Duration::from_millis(300)), 1);
+        assert_eq!(opened(&mut patience, 2, Duration::from_secs(2)), 3);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tenbin_codec::{
     Ack, AckProperties, ConnAck, Decoded, Decoder, Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode, SubAck,
-    TopicFilter, WriteBuffer,
+    TopicFilter, UnsubAck, WriteBuffer,
 };
 
 /// What the broker does wrong; messages are counted from 0.
@@ -54,6 +54,7 @@ struct State {
 struct Subscriber {
     filter: TopicFilter,
     stream: TcpStream,
+    peer: Option<SocketAddr>,
     version: ProtocolVersion,
     packet_id: u16,
 }
@@ -61,6 +62,7 @@ struct Subscriber {
 impl Broker {
     fn serve(&self, mut stream: TcpStream) {
         stream.set_nodelay(true).expect("a socket");
+        let peer = stream.peer_addr().ok();
         self.state.lock().unwrap().connections.push(stream.try_clone().expect("a socket"));
         let mut decoder = Decoder::server(1 << 21);
         let mut input = BytesMut::new();
@@ -75,6 +77,12 @@ impl Broker {
                 }
             }
         }
+        self.forget(peer);
+    }
+
+    /// The peer's subscriptions have ended.
+    fn forget(&self, peer: Option<SocketAddr>) {
+        self.state.lock().unwrap().subscribers.retain(|subscriber| subscriber.peer != peer);
     }
 
     fn answer(&self, packet: Packet, version: ProtocolVersion, stream: &TcpStream) -> Option<Packet> {
@@ -89,11 +97,18 @@ impl Broker {
                 let reasons = reasons.collect();
                 for subscription in subscribe.subscriptions {
                     let stream = stream.try_clone().expect("a socket");
-                    let subscriber = Subscriber { filter: subscription.filter, stream, version, packet_id: 0 };
+                    let peer = stream.peer_addr().ok();
+                    let subscriber = Subscriber { filter: subscription.filter, stream, peer, version, packet_id: 0 };
                     self.state.lock().unwrap().subscribers.push(subscriber);
                 }
                 let properties = AckProperties::default();
                 Some(Packet::SubAck(SubAck { packet_id: subscribe.packet_id, properties, reasons }))
+            }
+            Packet::Unsubscribe(unsubscribe) => {
+                self.forget(stream.peer_addr().ok());
+                let reasons = unsubscribe.filters.iter().map(|_| ReasonCode::Success).collect();
+                let properties = AckProperties::default();
+                Some(Packet::UnsubAck(UnsubAck { packet_id: unsubscribe.packet_id, properties, reasons }))
             }
             Packet::Publish(publish) => {
                 self.deliver(&publish);

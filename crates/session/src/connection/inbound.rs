@@ -56,6 +56,7 @@ impl Connection {
         }
     }
 
+    #[inline]
     pub(super) fn handle_publish(&mut self, publish: Publish, now: Instant) -> Result<Event, Violation> {
         if self.role == Role::Server {
             self.check_client_publish(&publish)?;

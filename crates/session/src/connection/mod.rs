@@ -49,7 +49,8 @@ pub struct Connection {
     /// Our QoS 1 and 2 messages, sent or sent again on this connection, that count against the peer's Receive
     /// Maximum. More than that only by PUBRELs, which wait for no quota `[MQTT-3.3.4-8]`, `[MQTT-3.3.4-10]`.
     sent_open: u32,
-    /// Resending after resumption: sequence number that comes next, and one past the last.
+    /// Resending after resumption: sequence number that comes next, and one past the last. Nothing but spent quota
+    /// interrupts it, so that no new message overtakes those that wait.
     resend: Option<(u64, u64)>,
     /// Messages that were to be sent again and are too large for this connection.
     dropped: VecDeque<(PacketId, Option<SharedDelivery>)>,
@@ -121,6 +122,7 @@ impl Connection {
     ///
     /// # Errors
     /// The peer broke a rule; see the type's documentation.
+    #[inline]
     pub fn handle_packet(&mut self, packet: Packet, now: Instant, out: &mut WriteBuffer) -> Result<Event, Violation> {
         self.timers.received(now);
         match packet {

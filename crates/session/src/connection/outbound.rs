@@ -8,9 +8,14 @@ impl Connection {
     /// QoS 1 and 2 messages that [`Connection::send`] takes now: 0 as long as messages wait to be sent again,
     /// which take all that comes free. QoS 0 is always taken `[MQTT-4.9.0-3]`.
     pub fn send_quota(&self) -> u16 {
-        let open = u16::try_from(self.sent_open).unwrap_or(u16::MAX);
         // A peer that withholds an old acknowledgement uses up identifiers though its quota comes back.
-        self.limits.peer_receive_maximum.saturating_sub(open).min(self.session.outbound.free())
+        self.peer_quota().min(self.session.outbound.free())
+    }
+
+    /// What the peer takes now, whatever identifiers are left: 0 as long as messages wait to be sent again.
+    fn peer_quota(&self) -> u16 {
+        let open = u16::try_from(self.sent_open).unwrap_or(u16::MAX);
+        self.limits.peer_receive_maximum.saturating_sub(open)
     }
 
     /// Sends one message.
@@ -28,10 +33,9 @@ impl Connection {
             self.write_publish(&delivery, header, now, out);
             return Sent::Written(None);
         }
-        let Some(id) = self.session.outbound.open_next(Stage::Published(delivery.clone(), now)) else {
-            return Sent::Blocked(delivery);
-        };
+        let Some(id) = self.session.outbound.next_id() else { return Sent::Blocked(delivery) };
         self.write_publish(&delivery, PublishHeader { packet_id: Some(id), ..header }, now, out);
+        self.session.outbound.open_next(Stage::Published(delivery, now));
         self.sent_open += 1;
         Sent::Written(Some(id))
     }
@@ -106,7 +110,7 @@ impl Connection {
         match self.session.outbound.stage(id) {
             Some(Stage::Request) => self.session.outbound.close(id),
             Some(_) => return Err(Violation::AckMismatch(id)), // the message goes on [MQTT-4.3.2-3]
-            None => None,
+            None => false,
         };
         Ok(())
     }
@@ -197,7 +201,8 @@ impl Connection {
                 self.resend = None;
                 return;
             }
-            if self.send_quota() == 0 {
+            // What is sent again has its identifier, though all others may be taken.
+            if self.peer_quota() == 0 {
                 return;
             }
             self.resend = Some((next + 1, end));
@@ -244,7 +249,11 @@ impl Connection {
             ..plain
         });
         let maximum = self.limits.peer_maximum_packet_size.min(LARGEST_PACKET) as usize;
-        let fits = |header: &PublishHeader<'_>| delivery.template.encoded_len(header, self.version) <= maximum;
+        // Nearly always it is so small that it need not be known how small.
+        let fits = |header: &PublishHeader<'_>| {
+            delivery.template.encoded_len_maximum(header) <= maximum
+                || delivery.template.encoded_len(header, self.version) <= maximum
+        };
         aliased.filter(fits).or_else(|| Some(plain).filter(fits))
     }
 

@@ -1,5 +1,5 @@
 //! One side of a connection against hand-made packets of the peer. What it writes is read back by the real
-//! decoder. Runs 70 tests; none of them waits.
+//! decoder. Runs 80 tests; none of them waits.
 
 mod aliases;
 mod expiry;

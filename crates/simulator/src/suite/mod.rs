@@ -38,21 +38,23 @@ impl Judged {
     }
 }
 
-/// Runs what the goals speak of and judges `adaptive`, each scenario with so many seeds as it says, or at
-/// most `seeds_max`.
-pub fn judge(goals: &[Goal], seeds_max: u32) -> Vec<Judged> {
+/// Runs what the goals speak of and judges `adaptive`, with the seeds of the scenarios.
+pub fn judge() -> Vec<Judged> {
     let scenarios = shipped();
-    let cases: Vec<_> = goals
-        .iter()
-        .map(|goal| {
-            let scenario = scenarios.iter().find(|scenario| scenario.name == goal.scenario);
-            let scenario = scenario.unwrap_or_else(|| panic!("no scenario {}", goal.scenario));
-            let choosers = vec![ADAPTIVE, ROUND_ROBIN];
-            Case { scenario, qos: goal.qos, choosers, seed: 1, seeds: scenario.seeds.get().min(seeds_max) }
-        })
-        .collect();
-    let figures = run_all(&cases);
-    goals.iter().zip(&figures).map(|(&goal, of)| Judged { goal, value: goal.figure.value(&of[0], &of[1]) }).collect()
+    let mut cases = Vec::new();
+    for scenario in &scenarios {
+        let is_meant = |qos| GOALS.iter().any(|goal| goal.scenario == scenario.name && goal.qos == qos);
+        let qos = scenario.qos.iter().copied().filter(|&qos| is_meant(qos));
+        let choosers = vec![ADAPTIVE, ROUND_ROBIN];
+        cases.extend(qos.map(|qos| Case {
+            scenario,
+            qos,
+            choosers: choosers.clone(),
+            seed: 1,
+            seeds: scenario.seeds.get(),
+        }));
+    }
+    judge_cases(&cases, &run_all(&cases))
 }
 
 pub(crate) fn run(args: &SuiteArgs, out: &mut dyn Write) -> Result<(), SimulateError> {

@@ -2,6 +2,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::*;
 use crate::{
+    acknowledged::Acknowledged,
     load::{Availability, MemberLoad},
     nanos::Nanos,
     report::LoadReport,
@@ -33,7 +34,7 @@ fn reporting(messages_in_queue: u64, processing_ms: u64) -> Arc<MemberLoad> {
 /// One that acknowledges after so long.
 fn acknowledging(processing_ms: u64) -> Arc<MemberLoad> {
     let load = load();
-    load.acknowledged(Nanos((NOW_MS - processing_ms) * MS), 100, Nanos(NOW_MS * MS));
+    load.acknowledged(&Acknowledged::one(Nanos((NOW_MS - processing_ms) * MS), 100, Nanos(NOW_MS * MS)));
     load
 }
 
@@ -113,7 +114,7 @@ fn who_owes_its_first_acknowledgement_is_late_whatever_it_reports() {
     book(&load, NOW_MS - 500, true);
     load.report(&LoadReport { processing_time: Duration::from_micros(1), ..LoadReport::default() }, Nanos(NOW_MS * MS));
     assert_eq!(weighed(&load, NOW_MS)[2], 500 - 2 * 32);
-    load.acknowledged(Nanos((NOW_MS - 500) * MS), 100, Nanos(NOW_MS * MS));
+    load.acknowledged(&Acknowledged::one(Nanos((NOW_MS - 500) * MS), 100, Nanos(NOW_MS * MS)));
     assert_eq!(weighed(&load, NOW_MS)[2], 0);
 }
 

@@ -33,8 +33,13 @@ impl TestClient {
     }
 
     pub(super) fn send(&mut self, packet: Packet) {
+        self.send_together([packet]);
+    }
+
+    /// In one write.
+    pub(super) fn send_together(&mut self, packets: impl IntoIterator<Item = Packet>) {
         let mut out = WriteBuffer::new();
-        packet.encode(ProtocolVersion::V5, &mut out);
+        packets.into_iter().for_each(|packet| packet.encode(ProtocolVersion::V5, &mut out));
         self.stream.write_all(&out.to_bytes()).unwrap();
     }
 

@@ -35,6 +35,22 @@ fn acknowledgements_and_writes_bring_it_to_nothing() {
 }
 
 #[test]
+fn what_is_acknowledged_together_shares_the_time() {
+    let bench = Bench::new();
+    let mut member = bench.member("member", true, QoS::AtLeastOnce);
+    let mut publisher = bench.publisher();
+    (0..10).for_each(|_| publisher.publish(QoS::AtLeastOnce, 100, None));
+    let messages = messages(&mut member, 10);
+    std::thread::sleep(Duration::from_millis(50));
+    let acks = messages.iter().map(|message| Packet::PubAck(Ack::new(message.packet_id.unwrap(), ReasonCode::Success)));
+    member.send_together(acks);
+    bench.assert_outstanding("member", 0);
+    // One by one all but the first would seem to have taken no time.
+    let speed = bench.load("member").learned_speed();
+    assert!(speed >= Some(Duration::from_millis(5)), "{speed:?} for each of ten in 50 ms or more");
+}
+
+#[test]
 fn a_refusal_ends_a_message_too() {
     let bench = Bench::new();
     let mut member = bench.member("member", true, QoS::ExactlyOnce);

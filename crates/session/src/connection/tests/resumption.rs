@@ -103,6 +103,49 @@ fn mqtt_3_3_4_9_a_smaller_receive_maximum_gates_what_is_sent_again_and_new_messa
     assert!(side.is_blocked(QoS::AtLeastOnce));
 }
 
+/// Whoever holds back an old acknowledgement takes all identifiers; those that are sent again have theirs.
+#[test]
+fn mqtt_4_4_0_1_what_is_open_is_sent_again_though_no_identifier_is_free() {
+    let limits = Limits { peer_receive_maximum: 20, ..Limits::default() };
+    let mut side = Side::server(limits);
+    let held = [side.sent(QoS::AtLeastOnce).unwrap(), side.sent(QoS::AtLeastOnce).unwrap()];
+    while side.connection.send_quota() > 0 {
+        let id = side.sent(QoS::AtLeastOnce).unwrap();
+        side.out.clear();
+        assert_delivered(side.take(puback(id)), id, ReasonCode::Success);
+    }
+    assert_eq!(side.connection.session().in_flight(), 2);
+
+    side = side.reconnect(limits);
+    assert_eq!(side.published(), held.map(|id| (id, true)));
+    // It has been sent: it is too late to give it up, and nothing comes free.
+    assert_eq!(side.connection.give_up_resends(|_| true, side.now, &mut side.out), 0);
+    assert!(side.is_blocked(QoS::AtLeastOnce));
+    for id in held {
+        assert_delivered(side.take(puback(id)), id, ReasonCode::Success);
+    }
+    assert_eq!(side.connection.send_quota(), 20);
+}
+
+/// As long as one waits to be sent again, whatever else comes free is not for new messages.
+#[test]
+fn mqtt_4_4_0_1_giving_up_what_waits_lets_no_new_message_overtake() {
+    let mut side = Side::server(Limits::default());
+    for topic in ["unwanted", "released", "kept"] {
+        let qos = if topic == "released" { QoS::ExactlyOnce } else { QoS::AtLeastOnce };
+        assert!(matches!(side.send(delivery(topic, qos)), Sent::Written(Some(_))));
+    }
+    side.handle(pubrec(2));
+    side = side.reconnect(Limits { peer_receive_maximum: 1, ..Limits::default() });
+    assert_eq!(side.answer(), pubrel(2));
+    let unwanted = |delivery: &Delivery| delivery.template.topic() == b"unwanted";
+    assert_eq!(side.connection.give_up_resends(unwanted, side.now, &mut side.out), 1);
+    assert!(side.is_blocked(QoS::AtLeastOnce));
+    assert_delivered(side.take(pubcomp(2)), 2, ReasonCode::Success);
+    assert_eq!(side.published(), [(3, true)]);
+    assert!(side.is_blocked(QoS::AtLeastOnce));
+}
+
 #[test]
 fn mqtt_3_3_4_10_a_pubrel_waits_for_no_quota_and_counts_until_pubcomp() {
     let mut side = Side::server(Limits::default());

@@ -1,0 +1,63 @@
+//! What a client acknowledged at one moment.
+
+use crate::nanos::Nanos;
+
+/// Messages that one client acknowledged at one moment: all that one read of its socket brought, for nobody knows when
+/// each of them was finished.
+///
+/// Taken together, ten that come after 250 ms show a client that works 25 ms on each. One by one they would show one
+/// that takes 250 ms, and nine that take nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// When they came.
+    pub(crate) at: Nanos,
+    pub(crate) messages: u32,
+    pub(crate) bytes: u64,
+    /// When the first of them was sent; `at` while there is none.
+    pub(crate) first_sent_at: Nanos,
+    /// From sending to acknowledgement, all together.
+    pub(crate) latency_ns: u64,
+}
+
+impl Acknowledged {
+    /// Nothing yet of what is acknowledged at `at`.
+    pub fn new(at: Nanos) -> Self {
+        Self { at, messages: 0, bytes: 0, first_sent_at: at, latency_ns: 0 }
+    }
+
+    /// One message of so many bytes, sent at `sent_at` and acknowledged at `at`.
+    pub fn one(sent_at: Nanos, bytes: u32, at: Nanos) -> Self {
+        let mut acknowledged = Self::new(at);
+        acknowledged.add(sent_at, bytes.into());
+        acknowledged
+    }
+
+    /// One more message, of so many bytes, that was sent at `sent_at`.
+    pub fn add(&mut self, sent_at: Nanos, bytes: u64) {
+        self.messages = self.messages.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.first_sent_at = self.first_sent_at.min(sent_at);
+        self.latency_ns = self.latency_ns.saturating_add(self.at.0.saturating_sub(sent_at.0));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_summed_whatever_their_order() {
+        let mut acknowledged = Acknowledged::one(Nanos(70), 10, Nanos(100));
+        acknowledged.add(Nanos(20), 5);
+        acknowledged.add(Nanos(90), 1);
+        let expected =
+            Acknowledged { at: Nanos(100), messages: 3, bytes: 16, first_sent_at: Nanos(20), latency_ns: 30 + 80 + 10 };
+        assert_eq!(acknowledged, expected);
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_shows_no_time() {
+        let acknowledged = Acknowledged::one(Nanos(120), 10, Nanos(100));
+        assert_eq!((acknowledged.first_sent_at, acknowledged.latency_ns), (Nanos(100), 0));
+    }
+}

@@ -1,0 +1,28 @@
+use std::path::Path;
+
+use tenbin_simulator::{Scenario, suite};
+
+use crate::LoadgenError;
+
+/// The scenario of this name, or in this file if it ends in `.toml`.
+///
+/// # Errors
+/// There is none of this name; the file cannot be read or is no scenario.
+pub(super) fn find(name: &str) -> Result<Scenario, LoadgenError> {
+    if name.ends_with(".toml") {
+        return Scenario::read(Path::new(name)).map_err(LoadgenError::Scenario);
+    }
+    let shipped_name = PUBLISHED.iter().find(|(number, _)| *number == name).map_or(name, |(_, name)| name);
+    let mut shipped = suite::shipped();
+    let names: Vec<_> = shipped.iter().map(|scenario| scenario.name.clone()).collect();
+    match names.iter().position(|shipped| shipped == shipped_name) {
+        Some(index) => Ok(Scenario { name: name.to_owned(), ..shipped.swap_remove(index) }),
+        None => {
+            let text = format!("no scenario {name:?}: want 1, 2, {}, or a file that ends in .toml", names.join(", "));
+            Err(LoadgenError::Arguments(text))
+        }
+    }
+}
+
+/// Scenarios that are known by the number they were published under.
+const PUBLISHED: [(&str, &str); 2] = [("1", "scenario_1"), ("2", "scenario_2_10.0ms")];

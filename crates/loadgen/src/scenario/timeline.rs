@@ -1,0 +1,96 @@
+use std::time::Duration;
+
+use tenbin_simulator::scenario::WorkerKind;
+use tenbin_simulator::{Distribution, Rng, Span};
+
+/// How fast a worker is in the course of a run.
+#[derive(Debug, Clone)]
+pub struct Pace {
+    /// Mean time for a message from each moment on; in nanoseconds of the run's clock, ascending.
+    steps: Vec<(u64, u64)>,
+    distribution: Distribution,
+    /// When it stands still, from and until; ascending, none within another.
+    pauses: Vec<(u64, u64)>,
+    seed: u64,
+}
+
+impl Pace {
+    /// Always the same time for a message.
+    pub fn steady(service: Duration) -> Self {
+        Self {
+            steps: vec![(0, service.as_nanos() as u64)],
+            distribution: Distribution::Fixed,
+            pauses: Vec::new(),
+            seed: 0,
+        }
+    }
+
+    /// That of a worker of this kind in a run whose first message is due at `start_ns` of its clock. Random times
+    /// are drawn for each message from `seed` and its number, so that they do not depend on who gets it.
+    pub fn of(kind: &WorkerKind, start_ns: u64, seed: u64) -> Self {
+        let at = |span: Span| start_ns + span.ns();
+        let steps = kind.steps.iter().map(|step| (at(step.at), step.service.ns()));
+        Self {
+            steps: [(0, kind.service.ns())].into_iter().chain(steps).collect(),
+            distribution: kind.distribution,
+            pauses: kind.pauses.iter().map(|pause| (at(pause.at), at(pause.at) + pause.length.ns())).collect(),
+            seed: Rng::new(seed).next_u64(),
+        }
+    }
+
+    /// `at_ns`, or the end of the pause that it lies in.
+    fn awake_ns(&self, at_ns: u64) -> u64 {
+        self.pauses.iter().fold(at_ns, |at, &(from, until)| if (from..until).contains(&at) { until } else { at })
+    }
+
+    /// When message `sequence`, taken at `taken_ns`, is finished: pauses on the way are added.
+    fn finish_ns(&self, taken_ns: u64, sequence: u64) -> u64 {
+        let step = self.steps.iter().rfind(|&&(since, _)| since <= taken_ns).expect("the first is from 0 on");
+        let luck = Rng::new(self.seed.wrapping_add(sequence)).next_u64();
+        let finished_ns = taken_ns + self.distribution.service_ns(step.1, luck);
+        let passed = |finished: u64, &(from, until): &(u64, u64)| {
+            if taken_ns <= from && from < finished { finished + (until - from) } else { finished }
+        };
+        self.pauses.iter().fold(finished_ns, passed)
+    }
+}
+
+/// When a worker takes and finishes its messages, one after the other.
+///
+/// Deadlines are absolute. While the queue is not empty the next message is taken at the very instant at which
+/// the one before is finished, so that a timer which wakes late delays no later message.
+///
+/// ```text
+///   received   m1     m2  m3
+///   taken      m1     .   m2        m3         (. = waits)
+///   worker     [ service ][ service ][ service ]
+/// ```
+#[derive(Debug, Clone)]
+pub struct Timeline {
+    pace: Pace,
+    free_at_ns: u64,
+}
+
+/// A message's time with its worker, in nanoseconds of the run's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot {
+    /// When it is taken out of the queue.
+    pub taken_ns: u64,
+    /// When the worker has finished it.
+    pub finished_ns: u64,
+}
+
+impl Timeline {
+    /// Of a worker that is free.
+    pub fn new(pace: Pace) -> Self {
+        Self { pace, free_at_ns: 0 }
+    }
+
+    /// The slot of the next message in the queue, number `sequence`, which arrived at `received_ns` and was made at
+    /// `created_ns`.
+    pub fn take(&mut self, sequence: u64, received_ns: u64, created_ns: u64) -> Slot {
+        let taken_ns = self.pace.awake_ns(received_ns.max(created_ns).max(self.free_at_ns));
+        self.free_at_ns = self.pace.finish_ns(taken_ns, sequence);
+        Slot { taken_ns, finished_ns: self.free_at_ns }
+    }
+}

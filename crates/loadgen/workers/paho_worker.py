@@ -1,0 +1,70 @@
+"""A worker of `tenbin loadgen scenario --worker-command` with Eclipse Paho's Python client, version 2, as it comes.
+
+It reports no load. It acknowledges a message after it has processed it: Paho's manual acknowledgement. What it prints
+is described in docs/LOADGEN.md.
+
+    python3 crates/loadgen/workers/paho_worker.py HOST PORT CLIENT_ID FILTER QOS SERVICE_MS
+"""
+
+import queue
+import struct
+import sys
+import threading
+import time
+
+import paho.mqtt.client as mqtt
+
+HOST, PORT, CLIENT_ID, FILTER, QOS, SERVICE_MS = sys.argv[1:]
+# magic, run, sequence, created_ns; zeros follow
+STAMP = struct.Struct(">8sQQQ")
+MAGIC = b"tenbinLG"
+
+
+def main():
+    messages = queue.SimpleQueue()
+    client = mqtt.Client(
+        mqtt.CallbackAPIVersion.VERSION2, client_id=CLIENT_ID, protocol=mqtt.MQTTv5, manual_ack=True
+    )
+
+    def on_connect(client, _userdata, _flags, reason, _properties):
+        if reason.is_failure:
+            sys.exit(f"refused: {reason}")
+        client.subscribe(FILTER, int(QOS))
+
+    def on_subscribe(_client, _userdata, _mid, reasons, _properties):
+        if reasons[0].is_failure:
+            sys.exit(f"not subscribed: {reasons[0]}")
+        print("ready", flush=True)
+
+    client.on_connect = on_connect
+    client.on_subscribe = on_subscribe
+    client.on_message = lambda _c, _u, message: messages.put((time.monotonic_ns(), message))
+    client.connect(HOST, int(PORT), keepalive=60)
+    client.loop_start()
+    threading.Thread(target=work, args=(client, messages), daemon=True).start()
+    sys.stdin.read()  # to its end, which asks for ours
+    client.disconnect()
+    client.loop_stop()
+
+
+def work(client, messages):
+    """Takes one message after the other, is busy with each for its time, acknowledges it and says so."""
+    service_ns = round(float(SERVICE_MS) * 1e6)
+    while True:
+        received_ns, message = messages.get()
+        taken_ns = time.monotonic_ns()
+        sleep_until(taken_ns + service_ns)
+        finished_ns = time.monotonic_ns()
+        client.ack(message.mid, message.qos)
+        if len(message.payload) >= STAMP.size:
+            magic, run, sequence, created_ns = STAMP.unpack_from(message.payload)
+            if magic == MAGIC:
+                print(run, sequence, created_ns, received_ns, taken_ns, finished_ns, flush=True)
+
+
+def sleep_until(deadline_ns):
+    while (left := deadline_ns - time.monotonic_ns()) > 0:
+        time.sleep(left / 1e9)
+
+
+main()
