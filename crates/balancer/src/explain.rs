@@ -226,12 +226,14 @@ mod tests {
     #[test]
     fn a_key_that_stays_is_told_whatever_the_policy() {
         for policy in [Policy::Adaptive, Policy::RoundRobin, Policy::HashTopic] {
-            let group = group(Rules { policy, is_ordered: true, shadow: None }, &[0, 0, 0]);
-            let dispatch = Dispatch { key: Some(7), is_acknowledged: true, ..at(NOW) };
-            let (first, explanation) = explained(&group, &dispatch);
-            assert_ne!(explanation.reason, Reason::Key, "{policy}");
-            let (second, explanation) = explained(&group, &dispatch);
-            assert_eq!((second, explanation.reason), (first, Reason::Key), "{policy}");
+            for len in [3, 200] {
+                let group = group(Rules { policy, is_ordered: true, shadow: None }, &vec![0; len]);
+                let dispatch = Dispatch { key: Some(7), is_acknowledged: true, ..at(NOW) };
+                let (first, explanation) = explained(&group, &dispatch);
+                assert_ne!(explanation.reason, Reason::Key, "{policy}, {len} members");
+                let (second, explanation) = explained(&group, &dispatch);
+                assert_eq!((second, explanation.reason), (first, Reason::Key), "{policy}, {len} members");
+            }
         }
     }
 }

@@ -95,9 +95,13 @@ impl<T> Members<'_, T> {
     /// Chooses and books like [`pick`](Self::pick), and tells what the choice was made from. Allocates; made for a
     /// choice now and then.
     pub fn pick_explained(&self, dispatch: &Dispatch, rng: &mut Rng) -> Option<(&Member<T>, Explanation)> {
-        let candidates = if self.len() <= SCAN_MAX { self.explain(dispatch) } else { self.some(dispatch, rng.clone()) };
         let kept = self.keeper(dispatch);
+        let candidates = match self.len() {
+            0..=SCAN_MAX => self.explain(dispatch),
+            _ => self.some(dispatch, kept, rng.clone()),
+        };
         let member = self.pick(dispatch, rng)?;
+        let kept = kept.map(|index| self.snapshot.members[index].id);
         let explanation = Explanation::new(&self.snapshot.rules, kept, candidates, self.len(), member.id);
         Some((member, explanation))
     }
@@ -151,21 +155,22 @@ impl<T> Members<'_, T> {
     }
 
     /// Whom earlier messages of the key keep it with.
-    fn keeper(&self, dispatch: &Dispatch) -> Option<MemberId> {
+    fn keeper(&self, dispatch: &Dispatch) -> Option<usize> {
         let (pins, slot) = (self.snapshot.state.pins.as_ref()?, dispatch.key_slot()?);
         let view = self.view.at(dispatch.at, &self.snapshot.seats);
         match keeper(self.table(self.snapshot.rules.policy), pins.load(slot), &view, dispatch.at) {
-            Keeper::Seat(index) => Some(self.snapshot.members[index].id),
+            Keeper::Seat(index) => Some(index),
             Keeper::Busy | Keeper::Nobody => None,
         }
     }
 
-    /// Whom a pick with these numbers would choose, and others spread over the group.
-    fn some(&self, dispatch: &Dispatch, mut rng: Rng) -> Vec<Candidate> {
+    /// Who keeps the key, whom a pick with these numbers would choose, and others spread over the group.
+    fn some(&self, dispatch: &Dispatch, kept: Option<usize>, mut rng: Rng) -> Vec<Candidate> {
         let (len, count) = (self.len(), Explanation::CANDIDATES_MAX);
         let first = rng.clone().below(len);
         let mut indices: Vec<_> = (0..count).map(|number| (first + number * len / count) % len).collect();
         indices.extend(preview(self.table(self.snapshot.rules.policy), dispatch, &mut rng));
+        indices.extend(kept);
         indices.sort_unstable();
         indices.dedup();
         self.candidates(dispatch, indices.into_iter())
