@@ -16,6 +16,7 @@ mod ledger;
 mod payload;
 mod progress;
 mod report;
+pub mod run;
 pub mod scenario;
 pub mod statistics;
 mod throughput;

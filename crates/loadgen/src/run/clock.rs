@@ -1,0 +1,56 @@
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The clock of a run: nanoseconds since 1970-01-01 UTC, as the controller has them.
+///
+/// It follows the monotonic clock from the moment it was made, so that a step of the system's clock in the middle of a
+/// run moves no latency. An agent's is set right by what it lies behind or ahead of the controller's.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RunClock {
+    origin: Instant,
+    origin_unix_ns: u64,
+}
+
+impl RunClock {
+    /// The system's clock, moved by `offset_ns`.
+    pub(crate) fn new(offset_ns: i64) -> Self {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { origin: Instant::now(), origin_unix_ns: (unix.as_nanos() as u64).saturating_add_signed(offset_ns) }
+    }
+
+    /// The same clock, moved by `offset_ns`.
+    pub(crate) fn moved(self, offset_ns: i64) -> Self {
+        Self { origin_unix_ns: self.origin_unix_ns.saturating_add_signed(offset_ns), ..self }
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.at_ns(Instant::now())
+    }
+
+    /// What it shows, or showed, at `instant`.
+    pub(crate) fn at_ns(&self, instant: Instant) -> u64 {
+        match instant.checked_duration_since(self.origin) {
+            Some(after) => self.origin_unix_ns + after.as_nanos() as u64,
+            None => self.origin_unix_ns.saturating_sub(self.origin.duration_since(instant).as_nanos() as u64),
+        }
+    }
+
+    /// When it shows `unix_ns`; the clock's first moment for what was before it.
+    pub(crate) fn instant(&self, unix_ns: u64) -> Instant {
+        self.origin + Duration::from_nanos(unix_ns.saturating_sub(self.origin_unix_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_can_be_moved_and_asked_for_an_instant() {
+        let clock = RunClock::new(0);
+        let ahead = clock.moved(300_000_000);
+        let now = Instant::now();
+        assert_eq!(ahead.at_ns(now), clock.at_ns(now) + 300_000_000);
+        assert_eq!(clock.instant(clock.at_ns(now)), now);
+        assert_eq!(clock.moved(-1).at_ns(now), clock.at_ns(now) - 1);
+    }
+}

@@ -1,0 +1,42 @@
+//! `run`: any load on any broker, and a verdict on what became of each message.
+//!
+//! ```text
+//!   arguments ─┐                       ┌► Recorder ─┐
+//!   .conf ─────┼► Plan ─► Layout ─► engine ► Recorder ─┼► Part ─► Outcome ─► summary, verdict, JSON, CSV, HTML
+//!   presets ───┘                       └► … (agents) ┘
+//! ```
+//!
+//! A [`Plan`] says everything; its layout numbers streams and receivers, in all processes alike, so that what several
+//! threads and several machines have recorded can be put together by number. The engine moves bytes and tells a recorder
+//! of its own thread; nothing is shared while the load runs. An [`Outcome`] is all that reports look at.
+
+mod clock;
+mod outcome;
+mod plan;
+mod stamp;
+
+pub use outcome::{
+    AudienceOutcome, BrokerUsage, Connections, Latency, Outcome, Second, SubscriberOutcome, Throughput, Verdict,
+};
+pub use plan::{
+    Audience, Broker, Carrier, ConnectionOptions, CutWhose, Cuts, Idle, Pace, Plan, Publishers, Reports, Schedule,
+    Service, Spread, TlsOptions, Version, WillOptions, Work,
+};
+pub use stamp::Stamp;
+
+/// One arrival, kept where [`Plan::records`] asks for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct MessageRecord {
+    /// Publisher and topic.
+    pub stream: u32,
+    /// Number in the stream.
+    pub sequence: u32,
+    /// Number of the subscriber, over all audiences.
+    pub receiver: u32,
+    /// When it was to go out, in nanoseconds since 1970-01-01 UTC.
+    pub due_ns: u64,
+    /// By how many microseconds it went out later.
+    pub late_us: u32,
+    /// When it came.
+    pub received_ns: u64,
+}

@@ -1,0 +1,184 @@
+//! What came of a run: the figures that every report is made of, in milliseconds and messages a second.
+
+use serde::{Deserialize, Serialize};
+
+use super::Plan;
+
+/// Everything that is known when a run is over. `summary.json` is this, serialized.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// What was to be done.
+    pub plan: Plan,
+    /// When the load began, in milliseconds since 1970-01-01 UTC.
+    pub started_unix_ms: u64,
+    /// From the first message to the last thing that happened, in seconds.
+    pub seconds: f64,
+    /// Messages that publishers have published: written at QoS 0, acknowledged at QoS 1 and 2.
+    pub published: Throughput,
+    /// Arrivals at all subscribers.
+    pub received: Throughput,
+    /// From a message's due time to its arrival. With [`Pace::Open`](super::Pace::Open) this is what a user waits.
+    pub latency: Option<Latency>,
+    /// From the moment at which a message was handed to the socket to its arrival: what a load tester shows that does
+    /// not correct for coordinated omission. `None` where payloads are too small to carry it.
+    pub latency_uncorrected: Option<Latency>,
+    /// From CONNECT to CONNACK, TCP and TLS included.
+    pub connects: Option<Latency>,
+    /// Each second of the run, from its first one; ramp-up and ramp-down too, which [`Second::counts`] tells.
+    pub per_second: Vec<Second>,
+    /// Each audience on each broker, in the plan's order.
+    pub audiences: Vec<AudienceOutcome>,
+    /// All of them together.
+    pub verdict: Verdict,
+    /// Each broker's process, where it is known.
+    pub broker_usage: Vec<BrokerUsage>,
+    /// This process and its agents: what the load itself cost, in processor seconds.
+    pub own_cpu_seconds: f64,
+    /// Messages that publishers were ready to send but had not sent when the time was over.
+    pub unsent: u64,
+    /// Longest time by which a message went out after its due time, in milliseconds.
+    pub latest_send_ms: f64,
+    /// Connections that were refused, lost or cut, and sessions.
+    pub connections: Connections,
+    /// What a reader must know to judge the figures: that this program was the bottleneck, that clocks differ …
+    pub notes: Vec<String>,
+}
+
+/// Messages and their rate. Rates leave ramp-up and ramp-down out, as MQTTLoader's do; the count does not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Throughput {
+    /// All of them.
+    pub messages: u64,
+    /// Mean of the seconds that count.
+    pub average_per_second: f64,
+    /// The best second that counts.
+    pub maximum_per_second: u64,
+}
+
+/// Latency in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Latency {
+    pub count: u64,
+    pub mean: f64,
+    pub min: f64,
+    pub p50: f64,
+    pub p90: f64,
+    pub p99: f64,
+    pub p999: f64,
+    pub max: f64,
+}
+
+/// One second.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Second {
+    /// Number of the second, from 0.
+    pub second: u32,
+    /// Whether it is outside ramp-up and ramp-down.
+    pub counts: bool,
+    /// Messages published in it.
+    pub published: u64,
+    /// Arrivals in it.
+    pub received: u64,
+    /// Latency of the arrivals in it.
+    pub latency: Option<Latency>,
+}
+
+/// An audience on one broker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AudienceOutcome {
+    /// Its name in the plan.
+    pub name: String,
+    /// The broker's.
+    pub broker: String,
+    /// Whether each message is for one member only.
+    pub shared: bool,
+    /// What it had to get and what it got.
+    pub verdict: Verdict,
+    /// Latency of its arrivals.
+    pub latency: Option<Latency>,
+    /// Jain's index over its members' arrivals: 1 where all got as many, 1/n where one got all.
+    pub jain: Option<f64>,
+    /// Each member.
+    pub subscribers: Vec<SubscriberOutcome>,
+}
+
+/// One subscriber.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SubscriberOutcome {
+    /// Its client id.
+    pub name: String,
+    /// Arrivals.
+    pub received: u64,
+    /// Arrivals in each second.
+    pub per_second: Vec<u32>,
+    /// Latency of its arrivals.
+    pub latency: Option<Latency>,
+    /// Mean processing time of a message in each second, in milliseconds, where it is a simulated worker.
+    pub processing_ms: Vec<Option<f64>>,
+}
+
+/// What was to come and what came. Sums over receivers: a message for three subscribers is expected three times.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Deliveries that published messages call for.
+    pub expected: u64,
+    /// Of these, those that came, each counted once.
+    pub received: u64,
+    /// Of these, those that never came.
+    pub lost: u64,
+    /// Further copies to the same receiver, or to another member of the same share group.
+    pub duplicated: u64,
+    /// Of `duplicated`, those without the DUP flag. Above QoS 0 a broker may deliver a message again after a connection
+    /// was lost, but then says so.
+    pub duplicated_unmarked: u64,
+    /// Of `duplicated`, those that went to another member of the share group.
+    pub to_another_member: u64,
+    /// Arrivals behind a later message of the same publisher and topic at the same receiver, copies left out.
+    pub out_of_order: u64,
+    /// Arrivals of messages that were attempted, but never published: unacknowledged, or on a connection that was cut.
+    pub unconfirmed: u64,
+    /// Arrivals that nobody in this run has sent.
+    pub foreign: u64,
+    /// Messages whose payload is damaged, or which came to an audience that has not subscribed to them.
+    pub wrong: u64,
+    /// Whether all this is exact; it is not where payloads are below [`Stamp::LEN`](super::Stamp), which leaves numbers
+    /// of messages only.
+    pub exact: bool,
+}
+
+/// A broker's process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BrokerUsage {
+    /// Its name in the plan.
+    pub broker: String,
+    /// Its process.
+    pub pid: u32,
+    /// Processor seconds during the seconds that count.
+    pub cpu_seconds: f64,
+    /// Deliveries of the same seconds for each processor second.
+    pub deliveries_per_cpu_second: Option<f64>,
+    /// Resident memory at the end, in KiB.
+    pub resident_kib: u64,
+    /// The most resident memory that was seen, in KiB.
+    pub resident_peak_kib: u64,
+}
+
+/// Connections and sessions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Connections {
+    /// CONNACKs with success.
+    pub accepted: u64,
+    /// CONNACKs with an error, and connections that the broker closed instead.
+    pub refused: u64,
+    /// Connections that ended by themselves.
+    pub lost: u64,
+    /// Connections that the run cut.
+    pub cut: u64,
+    /// Of those that came back, those whose session was there.
+    pub sessions_present: u64,
+    /// Wills that arrived, at the subscribers that ask for them.
+    pub wills: u64,
+    /// Accepted connections a second, from the first CONNECT to the last CONNACK.
+    pub accepted_per_second: f64,
+}
