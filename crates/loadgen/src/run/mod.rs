@@ -12,11 +12,16 @@
 
 mod clock;
 mod engine;
+mod execute;
 mod outcome;
 mod plan;
 mod record;
+mod self_test;
 mod stamp;
+mod usage;
+mod watch;
 
+pub use execute::run_plan;
 pub use outcome::{
     AudienceOutcome, BrokerUsage, Connections, Latency, Outcome, Second, SubscriberOutcome, Throughput, Verdict,
 };

@@ -45,6 +45,7 @@ use self::addresses::Addresses;
 pub(crate) use self::crew::Slice;
 use self::crew::Crew;
 use self::driver::{Common, Stage};
+pub(super) use self::frame::{FrameOptions, Frames};
 use self::handshake::Greeting;
 pub(crate) use self::shared::Status;
 use self::shared::{Phase, Shared};
