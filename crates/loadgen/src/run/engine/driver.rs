@@ -2,7 +2,6 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
 
 use super::addresses::{Addresses, place};
@@ -218,8 +217,7 @@ impl Driver {
 
     /// Tells how much processor time the thread has used.
     pub(super) fn note_cpu(&self) {
-        let used = clock_gettime(ClockId::ThreadCPUTime);
-        self.counters().cpu_ns.set(used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64);
+        self.counters().note_cpu();
     }
 }
 

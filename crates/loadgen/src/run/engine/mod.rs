@@ -1,7 +1,7 @@
 //! The driver: runs a plan's clients against real brokers, with as little work for each message as there can be.
 //!
 //! ```text
-//!   Engine ──stages──► thread ─► Driver ◄── Publisher, Sink, … (a task each)
+//!   Engine ──stages──► thread ─► Driver ◄── Publisher, Sink, Worker (a task each)
 //!          ◄─reports──              │  one Recorder, one buffer to read into, one Pacer
 //!          ◄─status───  Counters ◄──┘
 //! ```
@@ -17,9 +17,11 @@
 
 mod addresses;
 mod alarm;
+mod bench;
 mod comeback;
 mod control;
 mod crew;
+mod cuts;
 mod driver;
 mod frame;
 mod handshake;
@@ -29,6 +31,7 @@ mod link;
 mod pacer;
 mod publisher;
 mod schedule;
+mod service;
 mod shared;
 mod sink;
 mod stall;
@@ -36,6 +39,7 @@ mod streams;
 mod thread;
 mod transport;
 mod window;
+mod worker;
 
 use std::sync::Arc;
 
@@ -81,7 +85,9 @@ impl Engine {
             Pace::Closed { window } => Some(window),
             Pace::Open { .. } | Pace::Unlimited => None,
         };
-        let shared = Arc::new(Shared::new(crews.len(), window));
+        let threads = crews.len();
+        let has_publishers = crews.iter().any(|crew| !crew.publishers.is_empty());
+        let shared = Arc::new(Shared::new(threads, window, has_publishers));
         let addresses = Arc::new(Addresses::resolve(&plan.brokers).await?);
         let (stages, stage) = watch::channel(Stage::Subscribe);
         let greeting = Arc::new(Greeting::new(&plan.connection, plan.tag)?);
@@ -94,7 +100,7 @@ impl Engine {
             shared: Arc::clone(&shared),
             stages: stage,
         };
-        let (reporter, reports) = mpsc::channel(crews.len());
+        let (reporter, reports) = mpsc::channel(threads);
         let mut engine = Self { shared, addresses, stages, reports, threads: 0 };
         for (number, crew) in crews.into_iter().enumerate() {
             thread::spawn(common.clone(), number, crew, reporter.clone())?;
