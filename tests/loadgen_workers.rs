@@ -1,13 +1,14 @@
-//! Simulated workers and cuts of `tenbin loadgen run`, against the broker.
+//! Simulated workers, idle connections and cuts of `tenbin loadgen run`, against the broker.
 
 mod support;
 
+use std::net::TcpListener;
 use std::time::Duration;
 
 use support::BrokerProcess;
 use tenbin_loadgen::run::{
-    Audience, Broker, Carrier, ConnectionOptions, CutWhose, Cuts, Outcome, Pace, Plan, Publishers, Reports, Schedule,
-    Service, Spread, Version, WillOptions, Work, run_plan,
+    Audience, Broker, Carrier, ConnectionOptions, CutWhose, Cuts, Idle, Outcome, Pace, Plan, Publishers, Reports,
+    Schedule, Service, Spread, Version, WillOptions, Work, run_plan,
 };
 
 /// Nobody, at one broker.
@@ -131,6 +132,56 @@ fn workers_work_off_what_they_have_at_every_qos_and_with_several_hands() {
     }
 }
 
+#[test]
+fn idle_connections_come_stay_and_are_counted() {
+    let broker = BrokerProcess::start(&[]);
+    for (version, rate) in [(Version::V5, None), (Version::V311, None), (Version::V5, Some(1000.0))] {
+        let mut plan = plan(broker.address().port());
+        plan.connection.version = version;
+        plan.idle = Some(Idle { count: 500, rate });
+        plan.schedule.subscriber_timeout = ms(100);
+        let outcome = run(&plan);
+        let connections = outcome.connections;
+        assert_eq!((connections.accepted, connections.refused, connections.lost), (500, 0, 0));
+        let connects = outcome.connects.expect("they connected");
+        assert!(connects.count == 500 && connects.min > 0.0);
+        if let Some(rate) = rate {
+            // The last one was not due before 499 ms.
+            assert!(connections.accepted_per_second <= rate * 1.01, "{connections:?}");
+        }
+    }
+}
+
+#[test]
+fn idle_connections_are_kept_alive() {
+    let broker = BrokerProcess::start(&[]);
+    let mut plan = plan(broker.address().port());
+    plan.idle = Some(Idle { count: 20, rate: None });
+    // Silent ones are closed after 3 s.
+    plan.connection.keep_alive = 2;
+    plan.schedule.subscriber_timeout = ms(4500);
+    let connections = run(&plan).connections;
+    assert_eq!((connections.accepted, connections.lost), (20, 0));
+}
+
+#[test]
+fn connections_that_nobody_takes_are_refused() {
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("it is bound").port();
+    let mut plan = plan(port);
+    plan.idle = Some(Idle { count: 50, rate: None });
+    plan.schedule.subscriber_timeout = ms(50);
+    let connections = run(&plan).connections;
+    assert_eq!((connections.accepted, connections.refused), (0, 50));
+}
+
+#[test]
+fn more_connections_than_there_can_be_files_are_an_error_that_names_the_limit() {
+    let mut plan = plan(1);
+    plan.idle = Some(Idle { count: u32::MAX, rate: None });
+    let error = run_plan(&plan).expect_err("nobody has so many").to_string();
+    assert!(error.starts_with("4,294,967,295 connections need 4,294,967,359 open files, the limit is "), "{error}");
+}
+
 /// A cut every 40 ms, for 30 ms.
 fn cuts(whose: CutWhose) -> Option<Cuts> {
     Some(Cuts { every: ms(40), whose, away: ms(30) })
@@ -200,4 +251,23 @@ fn each_cut_of_a_publisher_brings_its_will_and_loses_nothing() {
             assert_eq!((verdict.duplicated, verdict.unconfirmed), (0, 0));
         }
     }
+}
+
+#[test]
+fn each_cut_of_an_idle_connection_brings_its_will() {
+    let broker = BrokerProcess::start(&[]);
+    let mut plan = plan(broker.address().port());
+    plan.connection.session_expiry = Some(Duration::from_secs(60));
+    plan.connection.will = Some(WillOptions { topic: "gone".into(), qos: 0 });
+    plan.publishers = publishers(&plan, 1, 400, ms(2));
+    plan.audiences = vec![audience("all", 1, 1)];
+    plan.idle = Some(Idle { count: 10, rate: None });
+    plan.cuts = cuts(CutWhose::Idle);
+    let outcome = run(&plan);
+    assert_eq!(outcome.verdict.lost, 0);
+    let connections = outcome.connections;
+    assert!(connections.cut > 3, "{connections:?}");
+    assert_eq!((connections.wills, connections.sessions_present), (connections.cut, connections.cut));
+    // Publisher, subscriber, and who counts the Wills.
+    assert_eq!(connections.accepted, 10 + 3 + connections.cut);
 }

@@ -11,7 +11,7 @@
 //! their Packet Identifier and their stamp. One read is many frames, which are looked at where they lie and have all
 //! come at one time; one write is many frames or acknowledgements.
 //!
-//! Everybody has subscribed before the first message is published.
+//! Idle connections have a thread of their own. Everybody has subscribed before the first message is published.
 //!
 //! [`Recorder`]: crate::run::Recorder
 
@@ -25,9 +25,11 @@ mod cuts;
 mod driver;
 mod frame;
 mod handshake;
+mod idle;
 mod in_flight;
 mod inbox;
 mod link;
+mod open_files;
 mod pacer;
 mod publisher;
 mod schedule;
@@ -81,11 +83,13 @@ impl Engine {
         clock: RunClock,
     ) -> Result<Self, LoadgenError> {
         let crews = Crew::all(&plan, &layout, slice);
+        let idle = slice.count(plan.idle.map_or(0, |idle| idle.count));
+        open_files::allow(crews.iter().map(Crew::connections).sum::<u64>() + u64::from(idle))?;
         let window = match plan.publishers.pace {
             Pace::Closed { window } => Some(window),
             Pace::Open { .. } | Pace::Unlimited => None,
         };
-        let threads = crews.len();
+        let threads = crews.len() + usize::from(idle > 0);
         let has_publishers = crews.iter().any(|crew| !crew.publishers.is_empty());
         let shared = Arc::new(Shared::new(threads, window, has_publishers));
         let addresses = Arc::new(Addresses::resolve(&plan.brokers).await?);
@@ -104,6 +108,10 @@ impl Engine {
         let mut engine = Self { shared, addresses, stages, reports, threads: 0 };
         for (number, crew) in crews.into_iter().enumerate() {
             thread::spawn(common.clone(), number, crew, reporter.clone())?;
+            engine.threads += 1;
+        }
+        if idle > 0 {
+            idle::spawn(common, engine.threads, slice, reporter.clone())?;
             engine.threads += 1;
         }
         drop(reporter);
