@@ -57,6 +57,27 @@ pub enum LoadgenError {
         /// Why.
         reason: String,
     },
+    /// An agent cannot be reached, refuses, has failed or is lost; or cannot listen.
+    Agent {
+        /// Where.
+        address: String,
+        /// Why.
+        reason: String,
+    },
+    /// An NTP server does not tell the time.
+    Ntp {
+        /// Which.
+        server: String,
+        /// Why.
+        reason: String,
+    },
+    /// A file cannot be read, or holds something else.
+    Unusable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// A file could not be written.
     Write {
         /// Which.
@@ -74,6 +95,11 @@ impl LoadgenError {
     /// No connection to `address`, because of `reason`.
     pub(crate) fn connect(address: &str, reason: impl fmt::Display) -> Self {
         Self::Connect { address: address.to_owned(), reason: reason.to_string() }
+    }
+
+    /// The agent at `address` cannot go on, because of `reason`.
+    pub(crate) fn agent(address: &str, reason: String) -> Self {
+        Self::Agent { address: address.to_owned(), reason }
     }
 
     /// The connection of `client` ended, because of `reason`.
@@ -98,6 +124,9 @@ impl fmt::Display for LoadgenError {
             Self::Scenario(error) => error.fmt(f),
             Self::Connect { address, reason } => write!(f, "cannot connect to {address}: {reason}"),
             Self::ConnectionLost { client, reason } => write!(f, "{client} lost its connection: {reason}"),
+            Self::Agent { address, reason } => write!(f, "agent {address}: {reason}"),
+            Self::Ntp { server, reason } => write!(f, "NTP server {server}: {reason}"),
+            Self::Unusable { path, reason } => write!(f, "cannot use {}: {reason}", path.display()),
             Self::Write { path, source } => write!(f, "cannot write {}: {source}", path.display()),
             Self::Print(source) => write!(f, "cannot print the results: {source}"),
             Self::Interrupted => f.write_str("interrupted"),
