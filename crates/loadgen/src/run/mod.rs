@@ -12,6 +12,9 @@
 
 mod clock;
 mod engine;
+mod host_port;
+mod ntp;
+mod offset;
 mod outcome;
 mod plan;
 mod record;
