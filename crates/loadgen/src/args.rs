@@ -7,6 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use tenbin_client::ReportCarrier;
 use tenbin_codec::{ProtocolVersion, QoS};
 
+use crate::run::AgentArgs;
 use crate::throughput::TargetArg;
 
 /// What the load generator can do.
@@ -16,6 +17,8 @@ pub enum Command {
     Scenario(ScenarioArgs),
     /// Find how many messages a second one or more brokers move, and the processor time they take for it
     Throughput(ThroughputArgs),
+    /// Wait for `run --agents` on another machine to say what load to make from this one
+    Agent(AgentArgs),
 }
 
 /// Arguments of `scenario`. What is not given is as the scenario has it.
@@ -172,7 +175,7 @@ pub struct ThroughputArgs {
 }
 
 /// Reads `250us`, `10.7ms`, `15s` or `2m`.
-fn positive_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
     let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_at);
     let seconds = match unit {

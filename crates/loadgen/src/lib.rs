@@ -48,6 +48,7 @@ pub fn run_to(command: Command, out: &mut dyn Write) -> Result<(), LoadgenError>
     let result = match command {
         Command::Scenario(args) => runtime.block_on(scenario::run(args, out)),
         Command::Throughput(args) => runtime.block_on(throughput::run(args, out)),
+        Command::Agent(args) => runtime.block_on(run::agents::serve(args, out)),
     };
     // After an interrupt a publisher may still sleep up to its next message.
     runtime.shutdown_background();

@@ -10,6 +10,7 @@
 //! threads and several machines have recorded can be put together by number. The engine moves bytes and tells a recorder
 //! of its own thread; nothing is shared while the load runs. An [`Outcome`] is all that reports look at.
 
+pub(crate) mod agents;
 mod clock;
 mod engine;
 mod host_port;
@@ -20,6 +21,7 @@ mod plan;
 mod record;
 mod stamp;
 
+pub use agents::AgentArgs;
 pub use outcome::{
     AudienceOutcome, BrokerUsage, Connections, Latency, Outcome, Second, SubscriberOutcome, Throughput, Verdict,
 };
