@@ -13,15 +13,20 @@
 pub(crate) mod agents;
 mod clock;
 mod engine;
+mod execute;
 mod host_port;
 mod ntp;
 mod offset;
 mod outcome;
 mod plan;
 mod record;
+mod self_test;
 mod stamp;
+mod usage;
+mod watch;
 
 pub use agents::AgentArgs;
+pub use execute::run_plan;
 pub use outcome::{
     AudienceOutcome, BrokerUsage, Connections, Latency, Outcome, Second, SubscriberOutcome, Throughput, Verdict,
 };

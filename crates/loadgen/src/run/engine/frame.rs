@@ -13,7 +13,7 @@ use crate::run::Stamp;
 ///   └───────────────────── one for each topic ────────────────────────────────┘  └────── one ─────┘
 /// ```
 #[derive(Debug, Clone)]
-pub(super) struct Frames {
+pub(in crate::run) struct Frames {
     /// Everything before the payload, one topic after the other.
     heads: Vec<u8>,
     /// Where each topic's head ends.
@@ -25,17 +25,17 @@ pub(super) struct Frames {
 
 /// What all frames of a publisher have in common.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct FrameOptions {
-    pub(super) version: ProtocolVersion,
-    pub(super) qos: QoS,
-    pub(super) retain: bool,
+pub(in crate::run) struct FrameOptions {
+    pub(in crate::run) version: ProtocolVersion,
+    pub(in crate::run) qos: QoS,
+    pub(in crate::run) retain: bool,
     /// Bytes.
-    pub(super) payload_len: usize,
+    pub(in crate::run) payload_len: usize,
 }
 
 impl Frames {
     /// Of these topics, in their order.
-    pub(super) fn new(options: FrameOptions, topics: impl IntoIterator<Item = TopicName>) -> Self {
+    pub(in crate::run) fn new(options: FrameOptions, topics: impl IntoIterator<Item = TopicName>) -> Self {
         let FrameOptions { version, qos, payload_len, .. } = options;
         let payload = Bytes::from(vec![b'x'; payload_len]);
         let mut frames = Self {
@@ -66,7 +66,7 @@ impl Frames {
 
     /// Appends the frame of `topic` with `packet_id`, which QoS 0 leaves out.
     #[inline]
-    pub(super) fn append(&self, topic: usize, packet_id: u16, stamp: Stamp, out: &mut Vec<u8>) {
+    pub(in crate::run) fn append(&self, topic: usize, packet_id: u16, stamp: Stamp, out: &mut Vec<u8>) {
         out.extend_from_slice(self.head(topic));
         let payload_at = out.len();
         if let Some(from_end) = self.packet_id_from_end {

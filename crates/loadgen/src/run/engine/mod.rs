@@ -47,6 +47,7 @@ use self::addresses::Addresses;
 use self::crew::Crew;
 pub(crate) use self::crew::Slice;
 use self::driver::{Common, Stage};
+pub(super) use self::frame::{FrameOptions, Frames};
 use self::handshake::Greeting;
 pub(crate) use self::shared::Status;
 use self::shared::{Phase, Shared};

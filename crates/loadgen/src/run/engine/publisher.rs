@@ -162,6 +162,9 @@ impl Publisher {
             if let Some(away) = self.control.take_cut() {
                 return Poll::Ready(Ok(End::Cut(away)));
             }
+            if self.driver.phase() != Phase::Running {
+                self.finish();
+            }
             let read = self.take_frames(link, cx)?;
             if link.is_written() {
                 self.refill(link);
@@ -191,7 +194,7 @@ impl Publisher {
         if !self.is_publishing {
             return;
         }
-        if self.next == self.end || self.driver.phase() != Phase::Running {
+        if self.next == self.end {
             return self.finish();
         }
         let room = self.block.min(self.in_flight.room()).min(self.end - self.next);
