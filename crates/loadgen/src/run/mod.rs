@@ -11,6 +11,7 @@
 //! of its own thread; nothing is shared while the load runs. An [`Outcome`] is all that reports look at.
 
 pub(crate) mod agents;
+mod clients;
 mod clock;
 mod engine;
 mod execute;
