@@ -64,7 +64,6 @@ impl Watch {
             Some(_) => Next::GoOn,
         }
     }
-
 }
 
 /// How long nothing may have come after the last message that is expected.
