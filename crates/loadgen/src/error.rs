@@ -57,12 +57,26 @@ pub enum LoadgenError {
         /// Why.
         reason: String,
     },
+    /// A file could not be read.
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// A file could not be written.
     Write {
         /// Which.
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// The run did not come out as it had to. What failed has been printed.
+    Assertions {
+        /// Assertions that failed.
+        failed: usize,
+        /// Of how many.
+        of: usize,
     },
     /// Results could not be printed.
     Print(io::Error),
@@ -98,7 +112,10 @@ impl fmt::Display for LoadgenError {
             Self::Scenario(error) => error.fmt(f),
             Self::Connect { address, reason } => write!(f, "cannot connect to {address}: {reason}"),
             Self::ConnectionLost { client, reason } => write!(f, "{client} lost its connection: {reason}"),
+            Self::Read { path, source } => write!(f, "cannot read {}: {source}", path.display()),
             Self::Write { path, source } => write!(f, "cannot write {}: {source}", path.display()),
+            Self::Assertions { failed, of: 1 } if *failed == 1 => f.write_str("the assertion failed"),
+            Self::Assertions { failed, of } => write!(f, "{failed} of {of} assertions failed"),
             Self::Print(source) => write!(f, "cannot print the results: {source}"),
             Self::Interrupted => f.write_str("interrupted"),
         }
@@ -108,9 +125,11 @@ impl fmt::Display for LoadgenError {
 impl Error for LoadgenError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Runtime(source) | Self::Start { source, .. } | Self::Write { source, .. } | Self::Print(source) => {
-                Some(source)
-            }
+            Self::Runtime(source)
+            | Self::Start { source, .. }
+            | Self::Read { source, .. }
+            | Self::Write { source, .. }
+            | Self::Print(source) => Some(source),
             Self::Scenario(error) => Some(error),
             _ => None,
         }
