@@ -13,6 +13,7 @@
 mod clock;
 mod outcome;
 mod plan;
+mod record;
 mod stamp;
 
 pub use outcome::{
@@ -22,6 +23,7 @@ pub use plan::{
     Audience, Broker, Carrier, ConnectionOptions, CutWhose, Cuts, Idle, Pace, Plan, Publishers, Reports, Schedule,
     Service, Spread, TlsOptions, Version, WillOptions, Work,
 };
+pub use record::{Layout, Part, Receiver, Recorder};
 pub use stamp::Stamp;
 
 /// One arrival, kept where [`Plan::records`] asks for it.

