@@ -57,12 +57,12 @@ pub enum LoadgenError {
         /// Why.
         reason: String,
     },
-    /// A file could not be read.
+    /// A file could not be read, or holds something else.
     Read {
         /// Which.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        reason: String,
     },
     /// A file could not be written.
     Write {
@@ -112,7 +112,7 @@ impl fmt::Display for LoadgenError {
             Self::Scenario(error) => error.fmt(f),
             Self::Connect { address, reason } => write!(f, "cannot connect to {address}: {reason}"),
             Self::ConnectionLost { client, reason } => write!(f, "{client} lost its connection: {reason}"),
-            Self::Read { path, source } => write!(f, "cannot read {}: {source}", path.display()),
+            Self::Read { path, reason } => write!(f, "cannot use {}: {reason}", path.display()),
             Self::Write { path, source } => write!(f, "cannot write {}: {source}", path.display()),
             Self::Assertions { failed, of: 1 } if *failed == 1 => f.write_str("the assertion failed"),
             Self::Assertions { failed, of } => write!(f, "{failed} of {of} assertions failed"),
@@ -125,11 +125,9 @@ impl fmt::Display for LoadgenError {
 impl Error for LoadgenError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Runtime(source)
-            | Self::Start { source, .. }
-            | Self::Read { source, .. }
-            | Self::Write { source, .. }
-            | Self::Print(source) => Some(source),
+            Self::Runtime(source) | Self::Start { source, .. } | Self::Write { source, .. } | Self::Print(source) => {
+                Some(source)
+            }
             Self::Scenario(error) => Some(error),
             _ => None,
         }

@@ -13,13 +13,16 @@ mod clock;
 mod error;
 mod interrupt;
 mod ledger;
+mod listener;
 mod payload;
 mod progress;
 mod report;
 pub mod run;
 pub mod scenario;
 pub mod statistics;
+mod target;
 mod throughput;
+mod values;
 
 use std::io::{self, Write};
 

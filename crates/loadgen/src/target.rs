@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use crate::LoadgenError;
 use crate::child_broker::ChildBroker;
+use crate::run::Broker;
 
 /// A broker that runs already, or one to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,6 +142,11 @@ impl RunningBroker {
     pub(crate) fn address(&self) -> String {
         let (host, port) = (&self.host, self.port);
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+
+    /// As a plan names it.
+    pub(crate) fn place(&self) -> Broker {
+        Broker { name: self.name.clone(), host: self.host.clone(), port: self.port }
     }
 
     /// A connection that was lost, or never made, is the broker's end, if it has ended.

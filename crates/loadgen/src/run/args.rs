@@ -65,6 +65,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', help_heading = "Load")]
     pub(crate) agents: Vec<String>,
 
+    /// What the agents want to hear first
+    #[arg(long, value_name = "SECRET", requires = "agents", help_heading = "Load")]
+    pub(crate) token: Option<String>,
+
     /// Measure this program: a sink that takes everything, in place of a broker
     #[arg(long, conflicts_with_all = ["broker", "agents", "tls"], help_heading = "Load")]
     pub(crate) self_test: bool,

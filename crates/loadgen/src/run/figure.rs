@@ -29,6 +29,11 @@ impl Figure {
     }
 }
 
+/// All figures of a run by name, for programs; `null` where the run does not say.
+pub(crate) fn values(outcome: &Outcome) -> serde_json::Map<String, serde_json::Value> {
+    FIGURES.iter().map(|figure| (figure.name.to_owned(), (figure.of)(outcome).into())).collect()
+}
+
 /// A name is what it is known by.
 impl PartialEq for Figure {
     fn eq(&self, other: &Self) -> bool {

@@ -10,11 +10,25 @@
 //! threads and several machines have recorded can be put together by number. The engine moves bytes and tells a recorder
 //! of its own thread; nothing is shared while the load runs. An [`Outcome`] is all that reports look at.
 
+mod args;
+mod assertion;
 mod clock;
+mod conf;
+mod figure;
+mod junit;
+mod mqttloader_summary;
 mod outcome;
 mod plan;
+mod planning;
 mod record;
+#[cfg(test)]
+mod sample;
 mod stamp;
+mod summary;
+mod utc;
+mod values;
+
+pub use args::{LoadArgs, RunArgs};
 
 pub use outcome::{
     AudienceOutcome, BrokerUsage, Connections, Latency, Outcome, Second, SubscriberOutcome, Throughput, Verdict,

@@ -10,7 +10,7 @@ use super::{
     Version, WillOptions, Work,
 };
 use crate::LoadgenError;
-use crate::args;
+use crate::{args, target};
 
 /// What `args` and `conf` say to do with `brokers`, with another tag each time. What is given in `args` wins.
 ///
@@ -34,8 +34,13 @@ pub(crate) fn plan(args: &LoadArgs, conf: &Conf, brokers: Vec<Broker>) -> Result
 }
 
 /// Whether connections use TLS.
-pub(crate) fn uses_tls(args: &LoadArgs, conf: &Conf) -> bool {
+fn uses_tls(args: &LoadArgs, conf: &Conf) -> bool {
     args.tls.or(conf.tls).unwrap_or(args.ca.is_some() || args.client_key.is_some() || args.insecure)
+}
+
+/// Where a broker listens that does not say.
+pub(crate) fn default_port(args: &LoadArgs, conf: &Conf) -> u16 {
+    if uses_tls(args, conf) { target::TLS_PORT } else { target::PORT }
 }
 
 fn connection(args: &LoadArgs, conf: &Conf, tag: u16) -> ConnectionOptions {
@@ -172,8 +177,8 @@ fn filter_of(topic: &str) -> String {
     topic.split('/').map(level).collect::<Vec<_>>().join("/")
 }
 
-/// Another number in each run.
-fn random() -> u16 {
+/// A tag: another number in each run.
+pub(crate) fn random() -> u16 {
     RandomState::new().build_hasher().finish() as u16
 }
 
