@@ -64,10 +64,7 @@ impl Stamp {
 /// Exponent and mantissa of a number of microseconds, rounded down; the largest for what is too large.
 fn late_code(late_us: u32) -> u16 {
     let exponent = (u32::BITS - late_us.leading_zeros()).saturating_sub(MANTISSA_BITS);
-    match u16::try_from(exponent << MANTISSA_BITS | late_us >> exponent) {
-        Ok(code) => code,
-        Err(_) => u16::MAX,
-    }
+    u16::try_from(exponent << MANTISSA_BITS | late_us >> exponent).unwrap_or(u16::MAX)
 }
 
 /// What such a code stands for.

@@ -23,7 +23,10 @@ pub(super) fn check(plan: &Plan) -> Result<(), LoadgenError> {
     }
     check_groups(plan)?;
     if let Some(Idle { rate: Some(rate), .. }) = plan.idle {
-        want(rate > 0.0 && rate.is_finite(), format_args!("idle connections: {rate} new ones a second, want more than 0"))?;
+        want(
+            rate > 0.0 && rate.is_finite(),
+            format_args!("idle connections: {rate} new ones a second, want more than 0"),
+        )?;
     }
     want(plan.cuts.is_none_or(|cuts| !cuts.every.is_zero()), "cuts: more than 0 s from one to the next")?;
     if let Some(will) = &plan.connection.will {
@@ -57,7 +60,10 @@ fn check_publishers(plan: &Plan) -> Result<(), LoadgenError> {
     want(!publishers.topic.contains("{subscriber}"), "{subscriber} stands for nothing in a publisher's topic")?;
     want(publishers.count.checked_mul(publishers.topics).is_some(), "publishers × topics: 4294967295 at most")?;
     let payload = publishers.payload as usize;
-    want((Stamp::TIME_LEN..=PAYLOAD_MAX).contains(&payload), format_args!("payload: {payload} bytes, want 8 to {PAYLOAD_MAX}"))?;
+    want(
+        (Stamp::TIME_LEN..=PAYLOAD_MAX).contains(&payload),
+        format_args!("payload: {payload} bytes, want 8 to {PAYLOAD_MAX}"),
+    )?;
     want(publishers.in_flight > 0, "publishers: at least 1 message in flight")?;
     match publishers.pace {
         Pace::Open { interval } => want(!interval.is_zero(), "an interval of 0 is no schedule"),
@@ -72,12 +78,20 @@ fn check_audience(plan: &Plan, audience: &Audience) -> Result<(), LoadgenError> 
     check_spread(plan, format_args!("audience {name}"), audience.spread)?;
     for placeholder in ["{publisher}", "{topic}"] {
         let is_there = audience.filter.contains(placeholder);
-        want(!is_there, format_args!("audience {name}: {placeholder} stands for nothing in a filter, use + or {{subscriber}}"))?;
+        want(
+            !is_there,
+            format_args!("audience {name}: {placeholder} stands for nothing in a filter, use + or {{subscriber}}"),
+        )?;
     }
-    want(!audience.filter.starts_with("$share/"), format_args!("audience {name}: the share group has a field of its own"))?;
+    want(
+        !audience.filter.starts_with("$share/"),
+        format_args!("audience {name}: the share group has a field of its own"),
+    )?;
     if let Some(group) = &audience.share {
         let each = audience.filter.contains("{subscriber}");
         want(!each, format_args!("audience {name}: a share group has one filter, without {{subscriber}}"))?;
+        let is_legal = !group.is_empty() && !group.contains(['/', '+', '#']);
+        want(is_legal, format_args!("audience {name}: no share group can be called {group:?} [MQTT-4.8.2-2]"))?;
         topic_filter(name, &format!("$share/{group}/{}", audience.filter))?;
     }
     audience.work.as_ref().map_or(Ok(()), |work| check_work(name, work))

@@ -35,19 +35,19 @@ pub struct Receiver {
     /// What it subscribes to, `$share/…/` included.
     pub filter: String,
     /// Number of its unit, and its own number in it.
-    pub(crate) unit: usize,
-    pub(crate) place: usize,
+    pub(super) unit: usize,
+    pub(super) place: usize,
 }
 
 /// What of an audience is connected to one broker.
 #[derive(Debug)]
-pub(crate) struct Unit {
-    pub(crate) audience: usize,
-    pub(crate) broker: usize,
+pub(super) struct Unit {
+    pub(super) audience: usize,
+    pub(super) broker: usize,
     /// Whether each message is for one of its members.
-    pub(crate) is_shared: bool,
+    pub(super) is_shared: bool,
     /// Numbers of its members.
-    pub(crate) receivers: Vec<u32>,
+    pub(super) receivers: Vec<u32>,
     streams: Streams,
 }
 
@@ -135,14 +135,24 @@ impl Layout {
     }
 
     /// Audience by audience in the plan's order, broker by broker; without those that have no members.
-    pub(crate) fn units(&self) -> &[Unit] {
+    pub(super) fn units(&self) -> &[Unit] {
         &self.units
     }
 
     /// The streams that a receiver gets, or shares with others of its unit, in order.
-    pub(crate) fn streams_for(&self, receiver: u32) -> &[u32] {
+    pub(super) fn streams_for(&self, receiver: u32) -> &[u32] {
         let receiver = &self.receivers[receiver as usize];
         self.units[receiver.unit].streams_for(receiver.place)
+    }
+
+    /// Number of a receiver's unit; `None` where there is no such receiver.
+    pub(super) fn unit_of(&self, receiver: u32) -> Option<usize> {
+        self.receivers.get(receiver as usize).map(|receiver| receiver.unit)
+    }
+
+    /// Significant digits of each receiver's latencies: 2, or 1 where they would take more memory than a run is worth.
+    pub(super) fn receiver_digits(&self) -> u8 {
+        if self.receivers.len() <= 10_000 { 2 } else { 1 }
     }
 
     fn add_audience(&mut self, number: usize, audience: &Audience, index: &Index) -> Result<(), LoadgenError> {
@@ -242,13 +252,13 @@ impl Unit {
         }
     }
 
-    /// What published messages call for here, where `published` says how many of a stream there are.
-    pub(crate) fn expected(&self, published: impl Fn(u32) -> u64) -> u64 {
-        let sum = |streams: &Vec<u32>| streams.iter().map(|&stream| published(stream)).sum::<u64>();
+    /// The sums of `number` over each member's streams. In a share group all have the same, and it is one sum for all.
+    pub(super) fn sums(&self, number: impl Fn(u32) -> u64) -> Vec<u64> {
+        let sum = |streams: &Vec<u32>| streams.iter().map(|&stream| number(stream)).sum::<u64>();
         match &self.streams {
-            Streams::Alike(streams) if self.is_shared => sum(streams),
-            Streams::Alike(streams) => sum(streams) * self.receivers.len() as u64,
-            Streams::Each(lists) => lists.iter().map(sum).sum(),
+            Streams::Alike(streams) if self.is_shared => vec![sum(streams)],
+            Streams::Alike(streams) => vec![sum(streams); self.receivers.len()],
+            Streams::Each(lists) => lists.iter().map(sum).collect(),
         }
     }
 }
@@ -313,5 +323,118 @@ fn broker_of(spread: Spread, number: u32, brokers: usize) -> usize {
     match spread {
         Spread::InTurns => number as usize % brokers,
         Spread::Broker(broker) => usize::from(broker),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::record::example::{audience, broker, group, plan};
+
+    fn two_brokers(audiences: Vec<Audience>) -> Plan {
+        let mut plan = plan(audiences);
+        plan.brokers.push(broker("b"));
+        (plan.publishers.count, plan.publishers.topics) = (3, 2);
+        plan
+    }
+
+    #[test]
+    fn streams_and_receivers_are_numbered_in_the_plans_order() {
+        let pair = Audience { count: 2, filter: "t/{subscriber}/+".into(), ..audience("pair", "") };
+        let layout = Layout::of(&two_brokers(vec![pair, group("g", "t/#", 3)])).unwrap();
+        let topics: Vec<_> = (0..layout.streams()).map(|stream| layout.topic(stream)).collect();
+        assert_eq!(topics, ["t/0/0", "t/0/1", "t/1/0", "t/1/1", "t/2/0", "t/2/1"]);
+        assert_eq!([0, 1, 2].map(|publisher| layout.publisher_broker(publisher)), [0, 1, 0]);
+        let told: Vec<_> = layout
+            .receivers()
+            .iter()
+            .map(|one| (&one.client_id[..], one.audience, one.member, one.broker, &one.filter[..]))
+            .collect();
+        let expected = [
+            ("x-sub-0", 0, 0, 0, "t/0/+"),
+            ("x-sub-1", 0, 1, 1, "t/1/+"),
+            ("x-sub-2", 1, 0, 0, "$share/g/t/#"),
+            ("x-sub-3", 1, 1, 1, "$share/g/t/#"),
+            ("x-sub-4", 1, 2, 0, "$share/g/t/#"),
+        ];
+        assert_eq!(told, expected);
+        assert_eq!((layout.publisher_client_id(2), layout.idle_client_id(9)), ("x-pub-2".into(), "x-idle-9".into()));
+    }
+
+    #[test]
+    fn a_stream_is_for_those_at_its_broker_whose_filters_match() {
+        let each = Audience { count: 4, spread: Spread::Broker(0), ..audience("each", "t/{subscriber}/1") };
+        let layout = Layout::of(&two_brokers(vec![each, group("g", "t/+/0", 4), audience("none", "u/#")])).unwrap();
+        let streams: Vec<_> = (0..9).map(|receiver| layout.streams_for(receiver)).collect();
+        // Publishers 0 and 2 are at the first broker.
+        let expected: [&[u32]; 9] = [&[1], &[], &[5], &[], &[0, 4], &[2], &[0, 4], &[2], &[]];
+        assert_eq!(streams, expected);
+        assert_eq!([0, 1, 2, 3, 4, 5].map(|stream| layout.copies(stream)), [1, 1, 1, 0, 1, 1]);
+        assert_eq!(layout.units().iter().map(|unit| unit.receivers.len()).collect::<Vec<_>>(), [4, 2, 2, 1]);
+        assert_eq!(layout.units()[0].sums(|stream| 10 + u64::from(stream)), [11, 0, 15, 0]);
+        assert_eq!(layout.units()[1].sums(|stream| 10 + u64::from(stream)), [24]);
+    }
+
+    #[test]
+    fn publishers_may_share_their_topics() {
+        let mut plan = two_brokers(vec![Audience { count: 3, ..audience("all", "t/1") }]);
+        plan.publishers.topic = "t/{topic}".into();
+        plan.brokers.truncate(1);
+        let layout = Layout::of(&plan).unwrap();
+        assert_eq!((layout.topic(1), layout.topic(5), layout.publisher(5)), ("t/1", "t/1", 2));
+        assert_eq!(layout.streams_for(2), [1, 3, 5]);
+        assert_eq!((layout.copies(3), layout.copies(4)), (3, 0));
+    }
+
+    #[test]
+    fn a_run_may_have_no_publishers_or_no_subscribers() {
+        let mut plan = plan(vec![Audience { count: 0, ..audience("nobody", "#") }]);
+        assert_eq!(Layout::of(&plan).unwrap().receivers(), []);
+        plan.publishers.count = 0;
+        assert_eq!(Layout::of(&plan).unwrap().streams(), 0);
+    }
+
+    #[test]
+    fn a_plan_that_cannot_be_run_is_refused_in_a_line_that_names_it() {
+        type Spoil = fn(&mut Plan);
+        let cases: &[(Spoil, &str)] = &[
+            (|plan| plan.brokers.clear(), "a run needs a broker"),
+            (|plan| plan.brokers.push(broker("a")), "two brokers are called a"),
+            (|plan| plan.publishers.topics = 2, "several topics need {topic} in their name"),
+            (|plan| plan.publishers.topic = "t/#".into(), "topic \"t/#\": wildcard in a topic name [MQTT-4.7.0-1]"),
+            (|plan| plan.publishers.payload = 7, "payload: 7 bytes, want 8 to 268369904"),
+            (|plan| plan.publishers.qos = 3, "publishers: QoS 3, want 0, 1 or 2"),
+            (|plan| plan.publishers.spread = Spread::Broker(1), "publishers: there is no broker 1, the first is 0"),
+            (|plan| plan.audiences.push(audience("one", "#")), "two audiences are called one"),
+            (
+                |plan| plan.audiences.push(audience("two", "a#")),
+                "audience two: filter \"a#\": misplaced wildcard in a topic filter [MQTT-4.7.1-1]",
+            ),
+            (
+                |plan| plan.audiences.push(audience("two", "t/{topic}")),
+                "audience two: {topic} stands for nothing in a filter, use + or {subscriber}",
+            ),
+            (
+                |plan| plan.audiences.push(group("a/b", "#", 2)),
+                "audience a/b: no share group can be called \"a/b\" [MQTT-4.8.2-2]",
+            ),
+            (
+                |plan| plan.audiences.push(group("g", "{subscriber}", 2)),
+                "audience g: a share group has one filter, without {subscriber}",
+            ),
+            (
+                |plan| {
+                    plan.audiences
+                        .extend(["g", "h"].map(|name| Audience { share: Some("s".into()), ..group(name, "#", 2) }))
+                },
+                "audiences g and h are one share group",
+            ),
+        ];
+        for (spoil, line) in cases {
+            let mut plan = plan(vec![audience("one", "#")]);
+            plan.publishers.topic = "t/{publisher}".into();
+            spoil(&mut plan);
+            assert_eq!(Layout::of(&plan).unwrap_err().to_string(), *line);
+        }
     }
 }

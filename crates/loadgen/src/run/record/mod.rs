@@ -13,12 +13,24 @@
 //! receiver gets it: the set of sequence numbers that came. Brokers know nothing of each other, so that a stream
 //! matches a unit only where both are at the same broker.
 
+mod base64;
 mod check;
+#[cfg(test)]
+pub(crate) mod example;
+mod lane;
+mod latencies;
 mod layout;
+#[cfg(test)]
+mod model;
+mod numbered;
 mod part;
+mod reckoning;
 mod recorder;
+mod records;
+mod sequence_set;
+mod tally;
+mod verdict;
 
 pub use layout::{Layout, Receiver};
-pub(crate) use layout::Unit;
 pub use part::Part;
 pub use recorder::Recorder;
