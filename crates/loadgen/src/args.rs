@@ -7,6 +7,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use tenbin_client::ReportCarrier;
 use tenbin_codec::{ProtocolVersion, QoS};
 
+use crate::compare::CompareArgs;
+use crate::pattern::PatternArgs;
+use crate::run::RunArgs;
 use crate::target::TargetArg;
 use crate::values::{positive_duration, qos, version};
 
@@ -15,6 +18,12 @@ use crate::values::{positive_duration, qos, version};
 pub enum Command {
     /// Repeat a published experiment on share groups and print the figures beside the published ones
     Scenario(ScenarioArgs),
+    /// Put any load on any broker and say what became of each message; takes MQTTLoader's configuration
+    Run(Box<RunArgs>),
+    /// Measure the four patterns of one broker or several, and one subscriber or a share group on each
+    Pattern(PatternArgs),
+    /// Put the same load on several brokers, or on this program's broker with several policies, in turns
+    Compare(Box<CompareArgs>),
     /// Find how many messages a second one or more brokers move, and the processor time they take for it
     Throughput(ThroughputArgs),
 }

@@ -68,7 +68,12 @@ pub(crate) fn faults(outcome: &Outcome, rate: f64, step: Duration, bound: &Asser
 }
 
 /// One rate.
-pub(crate) fn write_step(out: &mut dyn Write, rate: f64, outcome: &Outcome, faults: &[String]) -> Result<(), LoadgenError> {
+pub(crate) fn write_step(
+    out: &mut dyn Write,
+    rate: f64,
+    outcome: &Outcome,
+    faults: &[String],
+) -> Result<(), LoadgenError> {
     let latency = outcome.latency.map_or("no latency".to_owned(), |latency| {
         format!("p50 {:.3}, p99 {:.3}, max {:.3} ms", latency.p50, latency.p99, latency.max)
     });
@@ -77,7 +82,7 @@ pub(crate) fn write_step(out: &mut dyn Write, rate: f64, outcome: &Outcome, faul
 }
 
 /// What was found.
-pub(crate) fn write_result(out: &mut dyn Write, search: &Search, bound: &str) -> Result<(), LoadgenError> {
+pub(crate) fn write_result(out: &mut dyn Write, search: &Search, bound: &Assertions) -> Result<(), LoadgenError> {
     match (search.held, search.failed) {
         (Some(held), Some(failed)) => writeln!(out, "highest rate with {bound}: {held} msg/s ({failed} is too high)"),
         (Some(held), None) => writeln!(out, "highest rate with {bound}: above {held} msg/s, beyond what was tried"),
@@ -142,7 +147,9 @@ mod tests {
 
     #[test]
     fn rates_are_round() {
-        for (rate, expected) in [(1414.2, 1410.0), (1000.0, 1000.0), (7.0711, 7.07), (123_456.0, 123_000.0), (99.96, 100.0)] {
+        for (rate, expected) in
+            [(1414.2, 1410.0), (1000.0, 1000.0), (7.0711, 7.07), (123_456.0, 123_000.0), (99.96, 100.0)]
+        {
             assert_eq!(round(rate), expected);
         }
     }
@@ -150,7 +157,7 @@ mod tests {
     #[test]
     fn a_rate_is_too_high_when_the_bound_fails_something_is_lost_or_it_is_not_reached() {
         let step = Duration::from_secs(2);
-        let faults = |outcome: &Outcome, rate, bound: &str| super::faults(outcome, rate, step, &bound.parse().unwrap());
+        let faults = |outcome: &Outcome, rate, bound: &str| faults(outcome, rate, step, &bound.parse().unwrap());
         let mut outcome = sample::outcome();
         assert_eq!(faults(&outcome, 500.0, "p99<50ms"), ["p99 = 61.2 ms, wanted < 50 ms", "lost 3"]);
         outcome.verdict.lost = 0;

@@ -184,7 +184,9 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(expected), "{text}");
         }
-        for text in ["", "=b:1", "a=:1", "a=", "a=b:99999", "a=b:1,pid=x", "a=b:1,pid=-1", "[::1", "[::1]1", "a,b", "tcp://a"] {
+        for text in
+            ["", "=b:1", "a=:1", "a=", "a=b:99999", "a=b:1,pid=x", "a=b:1,pid=-1", "[::1", "[::1]1", "a,b", "tcp://a"]
+        {
             assert!(text.parse::<TargetArg>().is_err(), "{text}");
         }
     }
@@ -200,7 +202,8 @@ mod tests {
 
     #[test]
     fn an_address_is_put_together_as_it_was_taken_apart() {
-        let running = |host: &str| RunningBroker { name: String::new(), host: host.into(), port: 7, pid: None, child: None };
+        let running =
+            |host: &str| RunningBroker { name: String::new(), host: host.into(), port: 7, pid: None, child: None };
         assert_eq!(running("h").address(), "h:7");
         assert_eq!(running("::1").address(), "[::1]:7");
     }

@@ -44,6 +44,14 @@ pub(crate) fn whole_seconds(text: &str) -> Result<u32, String> {
     number.parse().ok().filter(|seconds| *seconds <= LONGEST.as_secs() as u32).ok_or("want whole seconds".to_owned())
 }
 
+/// As [`whole_seconds`], but not 0.
+pub(crate) fn positive_whole_seconds(text: &str) -> Result<u32, String> {
+    match whole_seconds(text)? {
+        0 => Err("want at least 1 s".to_owned()),
+        seconds => Ok(seconds),
+    }
+}
+
 /// Reads a number above 0, also as `1e5`.
 pub(crate) fn positive_number(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
@@ -104,6 +112,7 @@ mod tests {
         for text in ["", "s", "1.5", "-1", "100000"] {
             assert!(whole_seconds(text).is_err(), "{text}");
         }
+        assert!(positive_whole_seconds("1s").is_ok() && positive_whole_seconds("0").is_err());
     }
 
     #[test]

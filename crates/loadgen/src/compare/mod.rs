@@ -49,7 +49,8 @@ async fn run_all(args: &CompareArgs, out: &mut dyn Write) -> Result<(), LoadgenE
         targets.iter().map(|target| Compared { name: target.name().to_owned(), runs: Vec::new() }).collect();
     for number in 1..=args.runs {
         for (target, compared) in targets.iter().zip(&mut compared) {
-            let outcome = measure(args, &conf, target).await?;
+            let title = format!("{} {number}/{}: ", compared.name, args.runs);
+            let outcome = measure(args, &conf, target, title).await?;
             table::write_run(out, &compared.name, number, &outcome).map_err(LoadgenError::Print)?;
             compared.runs.push(outcome);
         }
@@ -58,11 +59,11 @@ async fn run_all(args: &CompareArgs, out: &mut dyn Write) -> Result<(), LoadgenE
     args.out.as_deref().map_or(Ok(()), |directory| write_json(directory, &compared))
 }
 
-async fn measure(args: &CompareArgs, conf: &Conf, target: &TargetArg) -> Result<Outcome, LoadgenError> {
+async fn measure(args: &CompareArgs, conf: &Conf, target: &TargetArg, title: String) -> Result<Outcome, LoadgenError> {
     let mut brokers = vec![target.start(planning::default_port(&args.load, conf)).await?];
     let plan = planning::plan(&args.load(), conf, brokers.iter().map(|broker| broker.place()).collect())?;
-    let mut progress = Progress::new();
-    Ok(perform(&plan, &mut brokers, &Means::default(), &mut progress).await?.outcome)
+    let means = Means { title, ..Means::default() };
+    Ok(perform(&plan, &mut brokers, &means, &mut Progress::new()).await?.outcome)
 }
 
 fn write_json(directory: &Path, compared: &[Compared]) -> Result<(), LoadgenError> {

@@ -1,6 +1,6 @@
 use std::io::{self, Write};
 
-use super::{Compared, CompareArgs};
+use super::{CompareArgs, Compared};
 use crate::run::Outcome;
 use crate::target::TargetArg;
 
@@ -77,15 +77,27 @@ impl Column {
     }
 
     fn least(title: &'static str, figure: &'static str) -> Self {
-        Self { title, figure, of: |compared, _, figure| compared.values(figure).into_iter().reduce(f64::min), is_ratio: false }
+        Self {
+            title,
+            figure,
+            of: |compared, _, figure| compared.values(figure).into_iter().reduce(f64::min),
+            is_ratio: false,
+        }
     }
 
     fn most(title: &'static str, figure: &'static str) -> Self {
-        Self { title, figure, of: |compared, _, figure| compared.values(figure).into_iter().reduce(f64::max), is_ratio: false }
+        Self {
+            title,
+            figure,
+            of: |compared, _, figure| compared.values(figure).into_iter().reduce(f64::max),
+            is_ratio: false,
+        }
     }
 
     fn sum(title: &'static str, figure: &'static str) -> Self {
-        let of = |compared: &Compared, _: &Compared, figure: &str| Some(compared.values(figure).into_iter().fold(0.0, |sum, of| sum + of));
+        let of = |compared: &Compared, _: &Compared, figure: &str| {
+            Some(compared.values(figure).into_iter().fold(0.0, |sum, of| sum + of))
+        };
         Self { title, figure, of, is_ratio: false }
     }
 }
@@ -98,7 +110,8 @@ fn write_table(out: &mut dyn Write, title: &str, compared: &[Compared], columns:
         write!(out, "  {:<18}", row.name)?;
         for column in columns {
             let value = (column.of)(row, &compared[0], column.figure);
-            let text = if column.is_ratio { value.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")) } else { cell(value) };
+            let text =
+                if column.is_ratio { value.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")) } else { cell(value) };
             write!(out, "{text:>12}")?;
         }
         writeln!(out)?;
@@ -133,7 +146,10 @@ mod tests {
     #[test]
     fn medians_stand_beside_their_ratio_to_the_first() {
         let compared = [
-            Compared { name: "one".into(), runs: [(100.0, 4.0, 1), (300.0, 2.0, 0), (200.0, 3.0, 2)].map(|(a, b, c)| outcome(a, b, c)).into() },
+            Compared {
+                name: "one".into(),
+                runs: [(100.0, 4.0, 1), (300.0, 2.0, 0), (200.0, 3.0, 2)].map(|(a, b, c)| outcome(a, b, c)).into(),
+            },
             Compared { name: "two".into(), runs: vec![Outcome { broker_usage: Vec::new(), ..outcome(50.0, 6.0, 0) }] },
         ];
         let mut out = Vec::new();

@@ -9,7 +9,7 @@ use crate::run::{
     Audience, ConnectionOptions, Pace, Plan, Publishers, Schedule, Spread, Stamp, Version, planning, values::qos,
 };
 use crate::target::{RunningBroker, TargetList};
-use crate::values::positive_seconds;
+use crate::values::{positive_seconds, positive_whole_seconds};
 
 /// Arguments of `pattern`.
 #[derive(Debug, Clone, Args)]
@@ -39,9 +39,9 @@ pub struct PatternArgs {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) members: u32,
 
-    /// How long to publish
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = positive_seconds)]
-    pub(super) time: Duration,
+    /// Whole seconds for which to publish
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = positive_whole_seconds)]
+    pub(super) time: u32,
 
     /// Runs, of which the mean is taken
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
@@ -141,7 +141,7 @@ impl PatternArgs {
             idle: None,
             cuts: None,
             schedule: Schedule {
-                time_limit: self.time,
+                time_limit: Duration::from_secs(self.time.into()),
                 ramp_up: 0,
                 ramp_down: 0,
                 subscriber_timeout: self.subscriber_timeout,
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn the_defaults_are_the_document_s_experiment() {
         let args = args("all --brokers a=h:1,b=h:2");
-        assert_eq!((args.publishers, args.payload, args.time.as_secs(), args.runs), (8, 600, 60, 3));
+        assert_eq!((args.publishers, args.payload, args.time, args.runs), (8, 600, 60, 3));
         assert_eq!(args.qos, [0, 1, 2]);
         let names: Vec<_> = args.patterns().iter().map(Pattern::to_string).collect();
         assert_eq!(names, ["SGL-SGL", "SGL-SHD", "MLT-SGL", "MLT-SHD"]);

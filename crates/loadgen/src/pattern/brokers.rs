@@ -105,7 +105,10 @@ mod tests {
         let found = systems("all --brokers a=h:1,b=h:2").await.unwrap();
         assert_eq!((found.len(), found[0].brokers.len(), found[0].name.as_str()), (1, 2, "a, b"));
         let found = systems("all --brokers tenbin,mosquitto").await.unwrap();
-        assert_eq!(found.iter().map(|system| system.name.as_str()).collect::<Vec<_>>(), ["2 × tenbin", "2 × mosquitto"]);
+        assert_eq!(
+            found.iter().map(|system| system.name.as_str()).collect::<Vec<_>>(),
+            ["2 × tenbin", "2 × mosquitto"]
+        );
         assert!(found.iter().all(|system| system.brokers.len() == 2));
         assert!(systems("all --brokers tenbin,a=h:1").await.is_err());
     }

@@ -122,7 +122,10 @@ mod tests {
         let measured = Measured::of(&outcome);
         // 100, 400, 400 published; 90, 390, 407 received; the fourth second is backlog.
         assert_eq!((measured.published_per_second, measured.received_per_second), (300.0, 887.0 / 3.0));
-        assert_eq!((measured.first_quarter_ms, measured.last_quarter_ms, measured.growth()), (Some(10.0), Some(30.0), Some(3.0)));
+        assert_eq!(
+            (measured.first_quarter_ms, measured.last_quarter_ms, measured.growth()),
+            (Some(10.0), Some(30.0), Some(3.0))
+        );
         // Half a processor second in the two seconds that count.
         assert_eq!((measured.broker_cores, measured.own_cores), (Some(0.25), 0.0625));
         assert_eq!((measured.lost, measured.latency_max_ms), (3.0, Some(200.0)));

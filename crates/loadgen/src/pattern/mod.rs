@@ -10,8 +10,8 @@ mod table;
 use std::io::Write;
 use std::path::Path;
 
-pub use args::PatternArgs;
 use args::Pattern;
+pub use args::PatternArgs;
 use brokers::System;
 use measured::{Measured, Row};
 
@@ -59,9 +59,8 @@ async fn measure(
         // What an overloaded broker has not delivered yet is not to meet the next run.
         let mut brokers = system.start(pattern).await?;
         let plan = args.plan(pattern, qos, &brokers);
-        let mut progress = Progress::new();
-        let finished = perform(&plan, &mut brokers, &Means::default(), &mut progress).await?;
-        drop(progress);
+        let means = Means { title: format!("{pattern} QoS {qos} {number}/{}: ", args.runs), ..Means::default() };
+        let finished = perform(&plan, &mut brokers, &means, &mut Progress::new()).await?;
         let measured = Measured::of(&finished.outcome);
         table::write_run(out, pattern, qos, number, &measured).map_err(LoadgenError::Print)?;
         runs.push(measured);
@@ -83,7 +82,7 @@ fn write_json(
     let summary = serde_json::json!({
         "publishers": args.publishers,
         "payload_bytes": args.payload,
-        "seconds": args.time.as_secs_f64(),
+        "seconds": args.time,
         "runs": args.runs,
         "in_flight": args.in_flight,
         "systems": systems,

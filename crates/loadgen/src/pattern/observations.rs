@@ -40,7 +40,12 @@ fn overload(rows: &[&Row]) -> Option<String> {
         return Some("all patterns deliver as fast as is published".to_owned());
     }
     let each = behind.iter().map(|row| {
-        format!("{} (delivers {:.0} % less than is published; {})", row.pattern, 100.0 * lag(&row.mean), busy(&row.mean))
+        format!(
+            "{} (delivers {:.0} % less than is published; {})",
+            row.pattern,
+            100.0 * lag(&row.mean),
+            busy(&row.mean)
+        )
     });
     Some(format!("overloaded: {}", each.collect::<Vec<_>>().join(", ")))
 }
@@ -86,8 +91,11 @@ fn growth(rows: &[&Row]) -> Option<String> {
 }
 
 fn loss(rows: &[&Row]) -> Option<String> {
-    let lossy: Vec<_> =
-        rows.iter().filter(|row| row.mean.lost > 0.0).map(|row| format!("{} ({:.0})", row.pattern, row.mean.lost)).collect();
+    let lossy: Vec<_> = rows
+        .iter()
+        .filter(|row| row.mean.lost > 0.0)
+        .map(|row| format!("{} ({:.0})", row.pattern, row.mean.lost))
+        .collect();
     (!lossy.is_empty()).then(|| format!("messages are lost: {}", lossy.join(", ")))
 }
 

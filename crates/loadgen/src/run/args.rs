@@ -176,7 +176,8 @@ pub struct LoadArgs {
     #[arg(long, value_name = "BYTES", help_heading = "Publishers", value_parser = clap::value_parser!(u32).range(8..))]
     pub(crate) payload: Option<u32>,
 
-    /// Messages of each publisher [default: 100; as many as the time allows with --time or --publish-rate]
+    /// Messages of each publisher [default: 100; as many as the time allows with --time, --publish-rate or
+    /// --closed]
     #[arg(long, alias = "num-messages", value_name = "N", help_heading = "Publishers")]
     pub(crate) messages: Option<u64>,
 
@@ -235,7 +236,7 @@ pub struct LoadArgs {
     #[arg(help_heading = "Subscribers")]
     pub(crate) report_interval: Option<Duration>,
 
-    /// The run ends after this time at the latest [default: 60s]
+    /// Publishing ends after this time at the latest; what is on its way then is waited for [default: 60s]
     #[arg(long, alias = "exec-time", value_name = "TIME", value_parser = positive_seconds, help_heading = "Load")]
     pub(crate) time: Option<Duration>,
 

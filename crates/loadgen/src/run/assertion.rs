@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::figure::{FIGURES, Figure, Unit};
 use super::Outcome;
+use super::figure::{FIGURES, Figure, Unit};
 
 /// Terms that all have to hold.
 #[derive(Debug, Clone, PartialEq)]
@@ -95,6 +95,15 @@ impl FromStr for Assertion {
             .ok_or("want one of = != < <= > >=")?;
         let figure = Figure::find(name.trim()).ok_or_else(|| format!("{:?} is no figure of a run", name.trim()))?;
         Ok(Self { figure, relation, bound: figure.unit.parse(bound.trim())? })
+    }
+}
+
+impl fmt::Display for Assertions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, assertion) in self.0.iter().enumerate() {
+            write!(f, "{}{assertion}", if index > 0 { ", " } else { "" })?;
+        }
+        Ok(())
     }
 }
 

@@ -128,7 +128,9 @@ pub(crate) const FIGURES: &[Figure] = &[
     ms("p99", "… of 99 % at most", |o| due(o, |l| l.p99)),
     ms("p999", "… of 99.9 % at most, also p99.9", |o| due(o, |l| l.p999)),
     ms("max", "… most", |o| due(o, |l| l.max)),
-    ms("uncorrected_mean", "latency from sending, without correction for coordinated omission", |o| sent(o, |l| l.mean)),
+    ms("uncorrected_mean", "latency from sending, without correction for coordinated omission", |o| {
+        sent(o, |l| l.mean)
+    }),
     ms("uncorrected_min", "…", |o| sent(o, |l| l.min)),
     ms("uncorrected_p50", "…", |o| sent(o, |l| l.p50)),
     ms("uncorrected_p90", "…", |o| sent(o, |l| l.p90)),

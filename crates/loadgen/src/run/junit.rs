@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
+use super::Outcome;
 use super::assertion::{Assertion, Check};
 use super::figure::Figure;
-use super::Outcome;
 
 /// Writes a test case for each of `checks`, or for each kind of fault where there are none.
 pub(crate) fn write(out: &mut dyn Write, outcome: &Outcome, checks: &[Check]) -> io::Result<()> {
@@ -26,12 +26,19 @@ pub(crate) fn write(out: &mut dyn Write, outcome: &Outcome, checks: &[Check]) ->
     )?;
     for check in checks {
         let name = Escaped(&check.assertion.to_string()).to_string();
-        write!(out, r#"    <testcase classname="{}" name="{name}" time="{seconds:.3}""#, Escaped(&class_name(outcome)))?;
+        write!(
+            out,
+            r#"    <testcase classname="{}" name="{name}" time="{seconds:.3}""#,
+            Escaped(&class_name(outcome))
+        )?;
         if check.holds {
             writeln!(out, "/>")?;
         } else {
             let found = Escaped(&check.found()).to_string();
-            writeln!(out, ">\n      <failure type=\"assertion\" message=\"{found}\">{found}</failure>\n    </testcase>")?;
+            writeln!(
+                out,
+                ">\n      <failure type=\"assertion\" message=\"{found}\">{found}</failure>\n    </testcase>"
+            )?;
         }
     }
     writeln!(out, "    <system-out>{}</system-out>", Escaped(&outcome.notes.join("\n")))?;
@@ -40,8 +47,7 @@ pub(crate) fn write(out: &mut dyn Write, outcome: &Outcome, checks: &[Check]) ->
 
 /// Nothing of what a broker must not do: above QoS 0 it may deliver again, but has to say so.
 fn faults() -> impl Iterator<Item = Assertion> {
-    const FAULTS: [&str; 6] =
-        ["lost", "duplicated_unmarked", "to_another_member", "out_of_order", "foreign", "wrong"];
+    const FAULTS: [&str; 6] = ["lost", "duplicated_unmarked", "to_another_member", "out_of_order", "foreign", "wrong"];
     FAULTS.into_iter().map(|name| Assertion::equal(Figure::find(name).expect("figures of the verdict"), 0.0))
 }
 
@@ -108,7 +114,8 @@ mod tests {
         let document = roxmltree::Document::parse(&text).unwrap();
         let cases: Vec<_> = document.descendants().filter(|node| node.has_tag_name("testcase")).collect();
         assert_eq!(cases.len(), 6);
-        let failed: Vec<_> = cases.iter().filter(|case| case.has_children()).filter_map(|case| case.attribute("name")).collect();
+        let failed: Vec<_> =
+            cases.iter().filter(|case| case.has_children()).filter_map(|case| case.attribute("name")).collect();
         assert_eq!(failed, ["lost = 0", "out_of_order = 0"]);
     }
 

@@ -11,22 +11,26 @@
 //! of its own thread; nothing is shared while the load runs. An [`Outcome`] is all that reports look at.
 
 mod args;
-mod assertion;
+pub(crate) mod assertion;
 mod clock;
-mod conf;
-mod figure;
+pub(crate) mod command;
+pub(crate) mod conf;
+mod execute;
+pub(crate) mod figure;
 mod junit;
+mod mqttloader_record;
 mod mqttloader_summary;
 mod outcome;
+pub(crate) mod perform;
 mod plan;
-mod planning;
+pub(crate) mod planning;
 mod record;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 mod stamp;
 mod summary;
 mod utc;
-mod values;
+pub(crate) mod values;
 
 pub use args::{LoadArgs, RunArgs};
 

@@ -292,7 +292,8 @@ mod tests {
 
     #[test]
     fn a_filter_matches_all_topics_unless_it_is_given() {
-        let filter = |line: &str| plan_of(line).audiences.into_iter().map(|audience| audience.filter).collect::<Vec<_>>();
+        let filter =
+            |line: &str| plan_of(line).audiences.into_iter().map(|audience| audience.filter).collect::<Vec<_>>();
         assert_eq!(filter("--topic a/{publisher}/b{topic}/c --topics 3"), ["a/+/+/c"]);
         assert_eq!(filter("--topic a/b --filter a/# --filter +/b"), ["a/#", "+/b"]);
         let names: Vec<_> = plan_of("--filter a --filter b --shared=g").audiences.into_iter().map(|a| a.name).collect();

@@ -9,7 +9,8 @@ use super::{
 
 /// Two workers of one share group, at one broker, four seconds: 1000 messages, of which 3 were lost.
 pub(crate) fn outcome() -> Outcome {
-    let verdict = Verdict { expected: 1000, received: 997, lost: 3, out_of_order: 2, exact: true, ..Verdict::default() };
+    let verdict =
+        Verdict { expected: 1000, received: 997, lost: 3, out_of_order: 2, exact: true, ..Verdict::default() };
     let audience = AudienceOutcome {
         name: "workers".into(),
         broker: "b".into(),
@@ -31,8 +32,8 @@ pub(crate) fn outcome() -> Outcome {
         plan: plan(),
         started_unix_ms: 1_604_485_118_169,
         seconds: 4.0,
-        published: Throughput { messages: 1000, average_per_second: 400.0, maximum_per_second: 400 },
-        received: Throughput { messages: 997, average_per_second: 398.5, maximum_per_second: 407 },
+        published: throughput(1000, 400.0, 400),
+        received: throughput(997, 398.5, 407),
         latency: Some(latency()),
         latency_uncorrected: Some(Latency { p99: 20.5, ..latency() }),
         connects: None,
@@ -63,6 +64,11 @@ fn subscriber(name: &str, received: u64) -> SubscriberOutcome {
         latency: Some(latency()),
         processing_ms: Vec::new(),
     }
+}
+
+/// Without the first and the last of the four seconds.
+fn throughput(messages: u64, average_per_second: f64, maximum_per_second: u64) -> Throughput {
+    Throughput { messages, average_per_second, maximum_per_second, from_second: 1, seconds: 2 }
 }
 
 fn latency() -> Latency {

@@ -89,9 +89,10 @@ fn write_subscribers(out: &mut dyn Write, outcome: &Outcome, audience: &Audience
     let all: u64 = audience.subscribers.iter().map(|subscriber| subscriber.received).sum();
     row(out, "", ["received", "share", "mean ms", "p50", "p99", "max"])?;
     if count <= LISTED_MAX {
-        return audience.subscribers.iter().try_for_each(|subscriber| {
-            write_subscriber(out, &subscriber.name, subscriber, all)
-        });
+        return audience
+            .subscribers
+            .iter()
+            .try_for_each(|subscriber| write_subscriber(out, &subscriber.name, subscriber, all));
     }
     let mut by_share: Vec<_> = audience.subscribers.iter().collect();
     by_share.sort_by_key(|subscriber| subscriber.received);
@@ -210,11 +211,15 @@ mod tests {
         assert!(!text(&outcome).contains("without DUP"));
 
         outcome.audiences.push(AudienceOutcome { name: "archive".into(), ..outcome.audiences[0].clone() });
-        outcome.verdict = Verdict { expected: 2000, duplicated: 5, duplicated_unmarked: 4, exact: false, ..outcome.verdict };
+        outcome.verdict =
+            Verdict { expected: 2000, duplicated: 5, duplicated_unmarked: 4, exact: false, ..outcome.verdict };
         let text = text(&outcome);
         assert_eq!(words(&text, "archive"), row);
         assert_eq!(words(&text, "all"), ["2000", "997", "3", "5", "2"]);
-        assert!(text.contains("duplicated without DUP flag 4\n") && text.contains("by numbers of messages only"), "{text}");
+        assert!(
+            text.contains("duplicated without DUP flag 4\n") && text.contains("by numbers of messages only"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -236,7 +241,12 @@ mod tests {
     #[test]
     fn what_the_brokers_and_this_program_needed_is_told_and_notes_are() {
         let text = text(&sample::outcome());
-        assert!(text.contains("broker b (process 42): 0.50 s of processor time, 1594 deliveries per CPU-second, 4.0 MiB, at most 5.0"), "{text}");
+        assert!(
+            text.contains(
+                "broker b (process 42): 0.50 s of processor time, 1594 deliveries per CPU-second, 4.0 MiB, at most 5.0"
+            ),
+            "{text}"
+        );
         assert!(text.contains("connections: 3 accepted (300 a second)\n"), "{text}");
         assert!(text.ends_with("this program: 0.25 s of processor time\nnote: a note\n"), "{text}");
     }

@@ -41,16 +41,12 @@ pub(crate) fn service(text: &str) -> Result<Service, String> {
             }
             Service::Jitter { mean, by }
         }
-        ["step", before, after, at] => Service::Step {
-            before: positive_duration(before)?,
-            after: positive_duration(after)?,
-            at: duration(at)?,
-        },
-        ["pause", service, at, lasts] => Service::Pause {
-            service: positive_duration(service)?,
-            at: duration(at)?,
-            lasts: positive_duration(lasts)?,
-        },
+        ["step", before, after, at] => {
+            Service::Step { before: positive_duration(before)?, after: positive_duration(after)?, at: duration(at)? }
+        }
+        ["pause", service, at, lasts] => {
+            Service::Pause { service: positive_duration(service)?, at: duration(at)?, lasts: positive_duration(lasts)? }
+        }
         _ => return Err(format!("{text:?}: {SERVICES}")),
     })
 }
@@ -115,7 +111,8 @@ mod tests {
         ] {
             assert_eq!(service(text), Ok(expected), "{text}");
         }
-        for text in ["", "exp", "exp:0ms", "pareto:1ms:1", "pareto:1ms:NaN", "jitter:1ms:1.5", "step:1ms:2ms", "x:1ms"] {
+        for text in ["", "exp", "exp:0ms", "pareto:1ms:1", "pareto:1ms:NaN", "jitter:1ms:1.5", "step:1ms:2ms", "x:1ms"]
+        {
             assert!(service(text).is_err(), "{text}");
         }
     }
