@@ -6,19 +6,25 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Progress {
     is_terminal: bool,
+    is_silent: bool,
     last: Option<Instant>,
 }
 
 impl Progress {
     pub(crate) fn new() -> Self {
-        Self { is_terminal: io::stderr().is_terminal(), last: None }
+        Self { is_terminal: io::stderr().is_terminal(), is_silent: false, last: None }
+    }
+
+    /// For those who do not want to hear of it.
+    pub(crate) fn silent() -> Self {
+        Self { is_terminal: false, is_silent: true, last: None }
     }
 
     /// Shows `line` if it is time for one.
     pub(crate) fn show(&mut self, line: impl FnOnce() -> String) {
         let pause = Duration::from_secs(if self.is_terminal { 1 } else { 5 });
         let now = Instant::now();
-        if now - *self.last.get_or_insert(now) < pause {
+        if self.is_silent || now - *self.last.get_or_insert(now) < pause {
             return;
         }
         self.last = Some(now);

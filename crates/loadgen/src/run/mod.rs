@@ -15,6 +15,7 @@ pub(crate) mod assertion;
 mod clock;
 pub(crate) mod command;
 pub(crate) mod conf;
+mod engine;
 mod execute;
 pub(crate) mod figure;
 mod junit;
@@ -27,13 +28,16 @@ pub(crate) mod planning;
 mod record;
 #[cfg(test)]
 pub(crate) mod sample;
+mod self_test;
 mod stamp;
 mod summary;
+mod usage;
 mod utc;
 pub(crate) mod values;
+mod watch;
 
 pub use args::{LoadArgs, RunArgs};
-
+pub use execute::run_plan;
 pub use outcome::{
     AudienceOutcome, BrokerUsage, Connections, Latency, Outcome, Second, SubscriberOutcome, Throughput, Verdict,
 };

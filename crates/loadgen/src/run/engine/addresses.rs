@@ -1,0 +1,74 @@
+use std::net::SocketAddr;
+
+use crate::LoadgenError;
+use crate::run::Broker;
+
+/// Where the brokers of a plan are, each with all addresses of its name.
+#[derive(Debug)]
+pub(super) struct Addresses(Vec<Vec<SocketAddr>>);
+
+impl Addresses {
+    /// Asks the system for all names, once: what takes turns is the connections, not the answers.
+    pub(super) async fn resolve(brokers: &[Broker]) -> Result<Self, LoadgenError> {
+        let mut all = Vec::with_capacity(brokers.len());
+        for broker in brokers {
+            let found = tokio::net::lookup_host((broker.host.as_str(), broker.port)).await;
+            let addresses: Vec<_> = found.map_err(|error| LoadgenError::connect(&place(broker), error))?.collect();
+            if addresses.is_empty() {
+                return Err(LoadgenError::connect(&place(broker), "the name has no address"));
+            }
+            all.push(addresses);
+        }
+        Ok(Self(all))
+    }
+
+    /// All addresses of a broker, beginning with the one whose turn it is: of connection 0 the first, of connection 1 the
+    /// second, and so on round.
+    pub(super) fn in_turns(&self, broker: usize, connection: u32) -> impl Iterator<Item = SocketAddr> {
+        let addresses = &self.0[broker];
+        let turn = connection as usize % addresses.len();
+        addresses[turn..].iter().chain(&addresses[..turn]).copied()
+    }
+
+    /// All of a broker.
+    pub(super) fn of(&self, broker: usize) -> &[SocketAddr] {
+        &self.0[broker]
+    }
+}
+
+/// `HOST:PORT` of a broker, for people.
+pub(super) fn place(broker: &Broker) -> String {
+    if broker.host.contains(':') {
+        format!("[{}]:{}", broker.host, broker.port)
+    } else {
+        format!("{}:{}", broker.host, broker.port)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn broker(host: &str) -> Broker {
+        Broker { name: "b".into(), host: host.into(), port: 1883 }
+    }
+
+    #[tokio::test]
+    async fn addresses_of_a_name_are_taken_in_turns() {
+        let addresses = Addresses(vec![vec![], ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"].map(|a| a.parse().unwrap()).into()]);
+        let first = |connection| addresses.in_turns(1, connection).map(|address| address.to_string()).collect::<Vec<_>>();
+        assert_eq!(first(0), ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"]);
+        assert_eq!(first(5), ["10.0.0.3:1", "10.0.0.1:1", "10.0.0.2:1"]);
+
+        let resolved = Addresses::resolve(&[broker("127.0.0.1"), broker("::1")]).await.unwrap();
+        assert_eq!(resolved.of(0), ["127.0.0.1:1883".parse().unwrap()]);
+        assert_eq!(resolved.of(1), ["[::1]:1883".parse().unwrap()]);
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_not_known_is_named() {
+        let error = Addresses::resolve(&[broker("no such host")]).await.unwrap_err().to_string();
+        assert!(error.starts_with("cannot connect to no such host:1883: "), "{error}");
+        assert_eq!(place(&broker("::1")), "[::1]:1883");
+    }
+}

@@ -1,0 +1,60 @@
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::driver::Driver;
+use super::handshake::{Client, Connected};
+use super::shared::Phase;
+use super::sink::End;
+use crate::LoadgenError;
+use crate::run::CutWhose;
+
+/// A connection has ended, for this reason; gets a new one. `None` where the run is over, or has failed by that.
+pub(super) async fn come_back(
+    driver: &Driver,
+    client: &Client,
+    whose: CutWhose,
+    end: Result<End, String>,
+) -> Option<Connected> {
+    let away = match end {
+        Ok(End::Over) => return None,
+        Ok(End::Cut(away)) => {
+            driver.recorder().cut();
+            away
+        }
+        Err(_) if driver.phase() == Phase::Ended => return None,
+        Err(reason) => {
+            driver.recorder().lost();
+            if driver.plan().cuts.is_none_or(|cuts| cuts.whose != whose) {
+                driver.shared().fail(LoadgenError::lost(&client.id, reason));
+                return None;
+            }
+            Duration::ZERO
+        }
+    };
+    tokio::select! {
+        connected = reconnect(driver, client, away) => connected,
+        () = driver.is_over() => None,
+    }
+}
+
+async fn reconnect(driver: &Driver, client: &Client, away: Duration) -> Option<Connected> {
+    tokio::time::sleep(away).await;
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match driver.reopen(client).await {
+            Ok(connected) => return Some(connected),
+            Err(error) if Instant::now() > until => {
+                driver.shared().fail(error);
+                return None;
+            }
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+/// How long a broker may refuse a client that comes back.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// From one attempt to the next.
+const PAUSE: Duration = Duration::from_millis(100);

@@ -1,0 +1,353 @@
+//! PUBLISH frames to send and frames that came, without a look at what they do not tell the load.
+
+use bytes::{Buf, Bytes};
+use tenbin_codec::{Packet, PacketId, PacketType, ProtocolVersion, Publish, QoS, ReasonCode, TopicName, WriteBuffer};
+
+use crate::run::Stamp;
+
+/// The PUBLISH frames of one publisher, a topic each: encoded once and sent over and over with another Packet Identifier
+/// and stamp.
+///
+/// ```text
+///   fixed header | topic | Packet Identifier (QoS 1, 2) | properties (v5: none) | payload with stamp
+///   └───────────────────── one for each topic ────────────────────────────────┘  └────── one ─────┘
+/// ```
+#[derive(Debug, Clone)]
+pub(in crate::run) struct Frames {
+    /// Everything before the payload, one topic after the other.
+    heads: Vec<u8>,
+    /// Where each topic's head ends.
+    ends: Vec<usize>,
+    payload: Vec<u8>,
+    /// How far from the end of a head its Packet Identifier stands; `None` at QoS 0.
+    packet_id_from_end: Option<usize>,
+}
+
+/// What all frames of a publisher have in common.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::run) struct FrameOptions {
+    pub(in crate::run) version: ProtocolVersion,
+    pub(in crate::run) qos: QoS,
+    pub(in crate::run) retain: bool,
+    /// Bytes.
+    pub(in crate::run) payload_len: usize,
+}
+
+impl Frames {
+    /// Of these topics, in their order.
+    pub(in crate::run) fn new(options: FrameOptions, topics: impl IntoIterator<Item = TopicName>) -> Self {
+        let FrameOptions { version, qos, payload_len, .. } = options;
+        let payload = Bytes::from(vec![b'x'; payload_len]);
+        let mut frames = Self {
+            heads: Vec::new(),
+            ends: Vec::new(),
+            payload: payload.to_vec(),
+            packet_id_from_end: qos.is_acknowledged().then_some(2 + usize::from(version.is_v5())),
+        };
+        for topic in topics {
+            let mut publish = Publish::new(topic, payload.clone());
+            publish.qos = qos;
+            publish.retain = options.retain;
+            publish.packet_id = if qos.is_acknowledged() { PacketId::new(1) } else { None };
+            let mut out = WriteBuffer::new();
+            Packet::Publish(publish).encode(version, &mut out);
+            let head_len = out.remaining().saturating_sub(payload_len);
+            frames.heads.extend_from_slice(&out.copy_to_bytes(head_len));
+            frames.ends.push(frames.heads.len());
+        }
+        frames
+    }
+
+    /// Size of the largest frame, in bytes.
+    pub(super) fn len_max(&self) -> usize {
+        let head = (0..self.ends.len()).map(|topic| self.head(topic).len()).max().unwrap_or_default();
+        head + self.payload.len()
+    }
+
+    /// Appends the frame of `topic` with `packet_id`, which QoS 0 leaves out.
+    #[inline]
+    pub(in crate::run) fn append(&self, topic: usize, packet_id: u16, stamp: Stamp, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.head(topic));
+        let payload_at = out.len();
+        if let Some(from_end) = self.packet_id_from_end {
+            let at = payload_at - from_end;
+            out[at..at + 2].copy_from_slice(&packet_id.to_be_bytes());
+        }
+        out.extend_from_slice(&self.payload);
+        stamp.encode(&mut out[payload_at..]);
+    }
+
+    /// As [`Frames::append`], for a message that was sent before [MQTT-3.3.1-1].
+    pub(super) fn append_again(&self, topic: usize, packet_id: u16, stamp: Stamp, out: &mut Vec<u8>) {
+        let start = out.len();
+        self.append(topic, packet_id, stamp, out);
+        out[start] |= DUP;
+    }
+
+    #[inline]
+    fn head(&self, topic: usize) -> &[u8] {
+        let start = topic.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.heads[start..self.ends[topic]]
+    }
+}
+
+/// A frame that came: its first byte and what follows the fixed header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Frame<'a> {
+    pub(super) first: u8,
+    pub(super) body: &'a [u8],
+}
+
+/// Where a frame ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// Bytes of the fixed header, and of the whole frame.
+    Known { header: usize, frame: usize },
+    /// The fixed header goes on past the end of the bytes.
+    Unknown,
+}
+
+/// Bytes that are no frame.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NoFrame;
+
+impl Extent {
+    /// Of the frame at the start of `bytes`.
+    #[inline]
+    pub(super) fn of(bytes: &[u8]) -> Result<Self, NoFrame> {
+        let mut remaining = 0;
+        for index in 0..4 {
+            let Some(&byte) = bytes.get(1 + index) else { return Ok(Self::Unknown) };
+            remaining |= usize::from(byte & 0x7F) << (7 * index);
+            if byte & 0x80 == 0 {
+                return Ok(Self::Known { header: 2 + index, frame: 2 + index + remaining });
+            }
+        }
+        Err(NoFrame)
+    }
+}
+
+impl<'a> Frame<'a> {
+    /// The frame at the start of `bytes` and its size; `None` when it goes on past the end.
+    #[inline]
+    pub(super) fn split(bytes: &'a [u8]) -> Result<Option<(Self, usize)>, NoFrame> {
+        let Extent::Known { header, frame } = Extent::of(bytes)? else { return Ok(None) };
+        Ok(bytes.get(header..frame).map(|body| (Self { first: bytes[0], body }, frame)))
+    }
+
+    pub(super) fn packet_type(&self) -> Option<PacketType> {
+        PacketType::from_bits(self.first >> 4)
+    }
+
+    /// What a PUBLISH brings; `None` where it is malformed.
+    #[inline]
+    pub(super) fn publish(&self, version: ProtocolVersion) -> Option<Arrival<'a>> {
+        let qos = QoS::from_bits(self.first >> 1 & 3)?; // [MQTT-3.3.1-4]
+        let (topic_len, rest) = self.body.split_first_chunk()?;
+        let mut rest = rest.get(usize::from(u16::from_be_bytes(*topic_len))..)?;
+        let mut packet_id = 0;
+        if qos.is_acknowledged() {
+            let (id, after) = rest.split_first_chunk()?;
+            packet_id = u16::from_be_bytes(*id);
+            if packet_id == 0 {
+                return None; // [MQTT-2.2.1-3]
+            }
+            rest = after;
+        }
+        let payload = if version.is_v5() { after_properties(rest)? } else { rest };
+        Some(Arrival { dup: self.first & DUP != 0, qos, packet_id, payload })
+    }
+
+    /// Packet Identifier of an acknowledgement.
+    pub(super) fn ack_packet_id(&self) -> Option<u16> {
+        self.body.first_chunk().map(|id| u16::from_be_bytes(*id))
+    }
+
+    /// Whether an acknowledgement refuses.
+    pub(super) fn is_refusal(&self) -> bool {
+        self.body.get(2).is_some_and(|&reason| reason >= 0x80)
+    }
+
+    /// What is wrong with a frame that nobody has asked for: a DISCONNECT, with its reason, or one that has no place here.
+    pub(super) fn complaint(&self) -> String {
+        match (self.packet_type(), self.body.first()) {
+            (Some(PacketType::Disconnect), Some(&reason)) => match ReasonCode::from_byte(reason) {
+                Some(reason) => format!("DISCONNECT: {reason}"),
+                None => format!("DISCONNECT with reason {reason:#04x}"),
+            },
+            (Some(packet_type), _) => format!("unexpected {packet_type}"),
+            (None, _) => "malformed packet".to_owned(),
+        }
+    }
+}
+
+/// What a PUBLISH brings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Arrival<'a> {
+    pub(super) dup: bool,
+    pub(super) qos: QoS,
+    /// 0 at QoS 0.
+    pub(super) packet_id: u16,
+    pub(super) payload: &'a [u8],
+}
+
+/// What follows the properties at the start of `bytes`.
+#[inline]
+fn after_properties(bytes: &[u8]) -> Option<&[u8]> {
+    // Nearly always there are none.
+    if let Some((0, payload)) = bytes.split_first() {
+        return Some(payload);
+    }
+    let mut len = 0;
+    for (index, &byte) in bytes.iter().take(4).enumerate() {
+        len |= usize::from(byte & 0x7F) << (7 * index);
+        if byte & 0x80 == 0 {
+            return bytes.get(1 + index + len..);
+        }
+    }
+    None
+}
+
+/// Appends an acknowledgement that says success.
+#[inline]
+pub(super) fn append_ack(packet_type: PacketType, packet_id: u16, out: &mut Vec<u8>) {
+    let flags = if packet_type == PacketType::PubRel { 0b0010 } else { 0 };
+    let [high, low] = packet_id.to_be_bytes();
+    out.extend_from_slice(&[(packet_type as u8) << 4 | flags, 2, high, low]);
+}
+
+impl From<NoFrame> for String {
+    fn from(_: NoFrame) -> Self {
+        "malformed packet".to_owned()
+    }
+}
+
+const DUP: u8 = 0b1000;
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use tenbin_codec::{Decoded, Decoder, MessageProperties, Text, UserProperty};
+
+    use super::*;
+
+    const VERSIONS: [ProtocolVersion; 2] = [ProtocolVersion::V311, ProtocolVersion::V5];
+    const LEVELS: [QoS; 3] = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce];
+
+    fn topics(names: &[&str]) -> Vec<TopicName> {
+        names.iter().map(|&name| TopicName::try_from(name).unwrap()).collect()
+    }
+
+    fn stamp(sequence: u32) -> Stamp {
+        Stamp { due_ns: 1 << 60, tag: 0xABCD, stream: 7, sequence, late_us: 3 }
+    }
+
+    #[test]
+    fn a_frame_carries_the_topic_the_packet_id_and_the_stamp_it_is_given() {
+        let names = ["a/b", "some/longer/topic"];
+        for (version, qos) in VERSIONS.into_iter().flat_map(|version| LEVELS.map(|qos| (version, qos))) {
+            for payload_len in [8, 19, 20, 100, 200, 70_000, 300_000] {
+                let frames = Frames::new(FrameOptions { version, qos, retain: true, payload_len }, topics(&names));
+                let mut out = Vec::new();
+                frames.append(0, 0x0102, stamp(5), &mut out);
+                frames.append_again(1, 0xFFFF, stamp(6), &mut out);
+                assert!(out.len() < 2 * frames.len_max() && out.len() > frames.len_max());
+
+                let mut input = BytesMut::from(&out[..]);
+                let mut decoder = Decoder::client(version, u32::MAX);
+                let mut rest = &out[..];
+                for (index, (id, sequence)) in [(0x0102, 5), (0xFFFF, 6)].into_iter().enumerate() {
+                    // A DUP flag has no place at QoS 0 [MQTT-3.3.1-2], where nothing is sent again.
+                    if qos == QoS::AtMostOnce && index == 1 {
+                        break;
+                    }
+                    let Ok(Decoded::Packet(Packet::Publish(publish))) = decoder.decode(&mut input) else {
+                        panic!("{version} {qos} {payload_len}");
+                    };
+                    let packet_id = if qos.is_acknowledged() { PacketId::new(id) } else { None };
+                    assert_eq!((publish.packet_id, publish.qos, publish.dup), (packet_id, qos, index == 1));
+                    assert_eq!((publish.topic.to_string().as_str(), publish.retain), (names[index], true));
+                    assert_eq!(Stamp::decode_due_ns(&publish.payload), Some(stamp(sequence).due_ns));
+                    if payload_len >= Stamp::LEN {
+                        assert_eq!(Stamp::decode(&publish.payload), Some(stamp(sequence)));
+                        assert!(publish.payload[Stamp::LEN..].iter().all(|&byte| byte == b'x'));
+                    }
+
+                    let (frame, size) = Frame::split(rest).unwrap().unwrap();
+                    let arrival = frame.publish(version).unwrap();
+                    assert_eq!((arrival.payload, arrival.qos), (&publish.payload[..], qos));
+                    assert_eq!((arrival.dup, arrival.packet_id), (publish.dup, packet_id.map_or(0, PacketId::get)));
+                    rest = &rest[size..];
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn properties_of_a_message_are_skipped() {
+        for text_len in [1, 100, 200, 20_000] {
+            let mut publish = Publish::new(TopicName::try_from("t").unwrap(), Bytes::from_static(b"payload"));
+            publish.subscription_identifiers = vec![1, 268_435_455];
+            let text = Text::try_from("v".repeat(text_len)).unwrap();
+            let property = UserProperty::new(text.clone(), text);
+            let properties = MessageProperties { user_properties: vec![property], ..Default::default() };
+            publish.properties = Some(Box::new(properties));
+            let mut out = WriteBuffer::new();
+            Packet::Publish(publish).encode(ProtocolVersion::V5, &mut out);
+            let bytes = out.to_bytes();
+            let (frame, _) = Frame::split(&bytes).unwrap().unwrap();
+            assert_eq!(frame.publish(ProtocolVersion::V5).unwrap().payload, b"payload");
+        }
+    }
+
+    #[test]
+    fn a_malformed_publish_is_none_whatever_it_is() {
+        for (first, body) in [
+            (0x30, &b""[..]),
+            (0x30, b"\0"),
+            (0x30, b"\0\x05abc"),
+            (0x30, b"\0\x01t"),                 // no properties
+            (0x30, b"\0\x01t\x02a"),            // shorter than said
+            (0x30, b"\0\x01t\xFF\xFF\xFF\xFF"), // no length
+            (0x32, b"\0\x01t\0"),               // half a Packet Identifier
+            (0x32, b"\0\x01t\0\0\0"),           // Packet Identifier 0
+            (0x36, b"\0\x01t\0\x01\0"),         // QoS 3
+        ] {
+            assert_eq!(Frame { first, body }.publish(ProtocolVersion::V5), None, "{first:#x} {body:?}");
+        }
+        assert_eq!(Frame { first: 0x30, body: b"\0\x01t" }.publish(ProtocolVersion::V311).unwrap().payload, b"");
+    }
+
+    #[test]
+    fn a_frame_is_whole_or_not_there() {
+        let bytes = [&[0x30, 0x80, 0x01][..], &[0; 128]].concat();
+        for len in 0..bytes.len() {
+            assert_eq!(Frame::split(&bytes[..len]), Ok(None), "{len}");
+        }
+        assert_eq!(Frame::split(&bytes), Ok(Some((Frame { first: 0x30, body: &[0; 128] }, 131))));
+        assert_eq!(Frame::split(&[0x30, 0xFF, 0xFF, 0xFF, 0xFF]), Err(NoFrame));
+    }
+
+    #[test]
+    fn acknowledgements_are_what_the_decoder_expects() {
+        for packet_type in [PacketType::PubAck, PacketType::PubRec, PacketType::PubRel, PacketType::PubComp] {
+            let mut out = Vec::new();
+            append_ack(packet_type, 0x1234, &mut out);
+            let (frame, _) = Frame::split(&out).unwrap().unwrap();
+            assert_eq!((frame.ack_packet_id(), frame.is_refusal()), (Some(0x1234), false));
+            let decoded = Decoder::client(ProtocolVersion::V5, 10).decode(&mut BytesMut::from(&out[..]));
+            let Ok(Decoded::Packet(packet)) = decoded else { panic!("{packet_type}") };
+            assert_eq!(packet.packet_type(), packet_type);
+        }
+        assert!(Frame { first: 0x40, body: &[0, 1, 0x97] }.is_refusal());
+        assert!(!Frame { first: 0x40, body: &[0, 1, 0x10] }.is_refusal());
+    }
+
+    #[test]
+    fn a_broker_that_says_goodbye_is_quoted() {
+        assert_eq!(Frame { first: 0xE0, body: &[0x8B] }.complaint(), "DISCONNECT: Server shutting down (0x8B)");
+        assert_eq!(Frame { first: 0xE0, body: &[0x7F] }.complaint(), "DISCONNECT with reason 0x7f");
+        assert_eq!(Frame { first: 0xE0, body: &[] }.complaint(), "unexpected DISCONNECT");
+        assert_eq!(Frame { first: 0x00, body: &[] }.complaint(), "malformed packet");
+    }
+}

@@ -1,0 +1,277 @@
+//! From nothing to a connection that may publish, or has subscribed.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tenbin_codec::{
+    ConnAck, Connect, Decoded, Decoder, Disconnect, Packet, PacketId, ProtocolVersion, QoS, ReasonCode, Subscribe,
+    Subscription, SubscriptionOptions, Text, TopicFilter, TopicName, Will, WriteBuffer,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::link::Link;
+use super::transport::Transport;
+use crate::LoadgenError;
+use crate::run::{ConnectionOptions, Version, WillOptions};
+
+/// A client: all that is needed to connect, and to connect again.
+#[derive(Debug, Clone)]
+pub(super) struct Client {
+    /// Its Client Identifier, which is its name in messages too.
+    pub(super) id: String,
+    /// Where it connects, for people.
+    pub(super) place: String,
+    /// Tried one after the other.
+    pub(super) addresses: Vec<SocketAddr>,
+    /// What it subscribes to, unless its session has it already.
+    pub(super) subscription: Option<Subscription>,
+    /// Whether it leaves a Will, where the plan has one.
+    pub(super) has_will: bool,
+}
+
+/// A client that has connected, and subscribed if it does.
+#[derive(Debug)]
+pub(super) struct Connected {
+    pub(super) link: Link,
+    /// What the broker said of itself.
+    pub(super) connack: ConnAck,
+    /// From the first address to CONNACK.
+    pub(super) took: Duration,
+}
+
+/// How clients say who they are, from a plan.
+#[derive(Debug)]
+pub(super) struct Greeting {
+    version: ProtocolVersion,
+    user_name: Option<Text>,
+    password: Option<Bytes>,
+    keep_alive: u16,
+    /// `None`: the session ends with the connection.
+    session_expiry: Option<u32>,
+    will: Option<Will>,
+}
+
+impl Greeting {
+    /// # Errors
+    /// What cannot be said in MQTT: a user name of more than 65,535 bytes, a Will without a topic.
+    pub(super) fn new(options: &ConnectionOptions, tag: u16) -> Result<Self, LoadgenError> {
+        let wrong = |what: &str, why: String| LoadgenError::Arguments(format!("{what}: {why}"));
+        let user_name = options.user_name.as_deref().map(Text::try_from).transpose();
+        let password = options.password.as_ref().map(|password| Bytes::from(password.clone().into_bytes()));
+        if password.as_ref().is_some_and(|password| password.len() > usize::from(u16::MAX)) {
+            return Err(wrong("password", "more than 65,535 bytes".into()));
+        }
+        let session_expiry = options.session_expiry.map(|expiry| {
+            // A part of a second is rounded up: a session of 0 s would be none.
+            let seconds = expiry.as_secs() + u64::from(expiry.subsec_nanos() > 0);
+            u32::try_from(seconds).unwrap_or(u32::MAX)
+        });
+        Ok(Self {
+            version: protocol(options.version),
+            user_name: user_name.map_err(|error| wrong("user name", error.to_string()))?,
+            password,
+            keep_alive: options.keep_alive,
+            session_expiry,
+            will: options.will.as_ref().map(|options| will(options, tag)).transpose()?,
+        })
+    }
+
+    pub(super) fn version(&self) -> ProtocolVersion {
+        self.version
+    }
+
+    /// Whether sessions outlive their connections.
+    pub(super) fn keeps_sessions(&self) -> bool {
+        self.session_expiry.is_some()
+    }
+
+    /// Connects `client` for the first time in this run: whatever session it has from before is forgotten.
+    ///
+    /// # Errors
+    /// The broker cannot be reached, does not answer within 10 s, or refuses; the client is named.
+    pub(super) async fn open(&self, client: &Client) -> Result<Connected, LoadgenError> {
+        let connected = self.connect(client, true).await?;
+        if !connected.connack.session_present {
+            return self.subscribe(client, connected).await;
+        }
+        // At 3.1.1 the same bit says that an old session is to be forgotten and that no new one is to be kept, so that it
+        // takes a connection of its own. At 5.0 a session in spite of Clean Start is none [MQTT-3.2.2-2].
+        connected.link.close(Some(&self.goodbye())).await;
+        self.forget(client).await?;
+        let connected = self.connect(client, true).await?;
+        self.subscribe(client, connected).await
+    }
+
+    /// Connects `client` again, to go on with its session if there is one.
+    ///
+    /// # Errors
+    /// As [`Greeting::open`].
+    pub(super) async fn reopen(&self, client: &Client) -> Result<Connected, LoadgenError> {
+        let connected = self.connect(client, false).await?;
+        // A session has its subscriptions [MQTT-3.1.2-5].
+        if connected.connack.session_present { Ok(connected) } else { self.subscribe(client, connected).await }
+    }
+
+    /// Makes the broker forget the session of a client that is not connected.
+    ///
+    /// # Errors
+    /// As [`Greeting::open`].
+    pub(super) async fn forget(&self, client: &Client) -> Result<(), LoadgenError> {
+        let connect = Connect { will: None, clean_start: true, ..self.connect_packet(client, true)? };
+        let connect = Connect { properties: Default::default(), ..connect };
+        let connected = within(client, self.exchange_connect(client, connect)).await?;
+        connected.link.close(Some(&self.goodbye())).await;
+        Ok(())
+    }
+
+    /// The DISCONNECT of a client that does not come back: nothing of it is to stay at the broker.
+    pub(super) fn goodbye(&self) -> Vec<u8> {
+        let mut disconnect = Disconnect::new(ReasonCode::Success);
+        if self.version.is_v5() && self.keeps_sessions() {
+            let properties = disconnect.properties.get_or_insert_default();
+            properties.session_expiry_interval = Some(0);
+        }
+        let mut out = WriteBuffer::new();
+        Packet::Disconnect(disconnect).encode(self.version, &mut out);
+        out.to_bytes().to_vec()
+    }
+
+    async fn connect(&self, client: &Client, is_first: bool) -> Result<Connected, LoadgenError> {
+        let connect = self.connect_packet(client, is_first)?;
+        within(client, self.exchange_connect(client, connect)).await
+    }
+
+    fn connect_packet(&self, client: &Client, is_first: bool) -> Result<Connect, LoadgenError> {
+        let client_id = Text::try_from(client.id.as_str())
+            .map_err(|error| LoadgenError::Arguments(format!("client id {:?}: {error}", client.id)))?;
+        let keeps = self.keeps_sessions();
+        let mut connect = Connect::new(self.version, client_id);
+        connect.clean_start = !keeps || (self.version.is_v5() && is_first);
+        connect.keep_alive = self.keep_alive;
+        connect.will = self.will.clone().filter(|_| client.has_will);
+        connect.user_name = self.user_name.clone();
+        connect.password = self.password.clone();
+        if self.version.is_v5() {
+            connect.properties.session_expiry_interval = self.session_expiry;
+        }
+        Ok(connect)
+    }
+
+    async fn exchange_connect(&self, client: &Client, connect: Connect) -> Result<Connected, String> {
+        let begun = Instant::now();
+        let mut transport =
+            Transport::open(client.addresses.iter().copied()).await.map_err(|error| error.to_string())?;
+        let mut input = BytesMut::new();
+        let keep_alive = connect.keep_alive;
+        let packet = exchange(&mut transport, &mut input, self.version, Packet::Connect(Box::new(connect))).await?;
+        let took = begun.elapsed();
+        let connack = match packet {
+            Packet::ConnAck(connack) if !connack.reason.is_error() => *connack,
+            Packet::ConnAck(connack) => return Err(format!("refused: {}", connack.reason)),
+            packet => return Err(format!("{} instead of CONNACK", packet.packet_type())),
+        };
+        let keep_alive = connack.properties.server_keep_alive.unwrap_or(keep_alive);
+        let link = Link::new(transport, &input, Duration::from_secs(keep_alive.into()));
+        Ok(Connected { link, connack, took })
+    }
+
+    async fn subscribe(&self, client: &Client, mut connected: Connected) -> Result<Connected, LoadgenError> {
+        let Some(subscription) = &client.subscription else { return Ok(connected) };
+        let subscribe = Packet::Subscribe(Subscribe {
+            packet_id: PacketId::new(1).expect("one is not zero"),
+            subscription_identifier: None,
+            user_properties: Vec::new(),
+            subscriptions: vec![subscription.clone()],
+        });
+        let asked = async {
+            let (transport, mut input) = connected.link.begin_exchange();
+            let packet = exchange(transport, &mut input, self.version, subscribe).await?;
+            connected.link.end_exchange(&input);
+            check_suback(subscription, packet)
+        };
+        within(client, asked).await?;
+        Ok(connected)
+    }
+}
+
+fn check_suback(subscription: &Subscription, packet: Packet) -> Result<(), String> {
+    let (filter, qos) = (&subscription.filter, subscription.options.qos);
+    match packet {
+        Packet::SubAck(suback) => match suback.reasons.first() {
+            Some(reason) if reason.byte() == qos.bits() => Ok(()),
+            Some(reason) if reason.is_error() => Err(format!("subscription to {filter}: {reason}")),
+            Some(reason) => Err(format!("subscription to {filter} at QoS {qos}: QoS {} granted", reason.byte())),
+            None => Err(format!("subscription to {filter}: SUBACK without a Reason Code")),
+        },
+        packet => Err(format!("subscription to {filter}: {} instead of SUBACK", packet.packet_type())),
+    }
+}
+
+/// Sends `packet` and waits for the next packet to come.
+async fn exchange(
+    transport: &mut Transport,
+    input: &mut BytesMut,
+    version: ProtocolVersion,
+    packet: Packet,
+) -> Result<Packet, String> {
+    let mut out = WriteBuffer::new();
+    packet.encode(version, &mut out);
+    while out.has_remaining() {
+        transport.write_buf(&mut out).await.map_err(|error| error.to_string())?;
+    }
+    transport.flush().await.map_err(|error| error.to_string())?;
+    let mut decoder = Decoder::client(version, u32::MAX);
+    loop {
+        if let Decoded::Packet(packet) = decoder.decode(input).map_err(|error| error.to_string())? {
+            return Ok(packet);
+        }
+        if transport.read_buf(input).await.map_err(|error| error.to_string())? == 0 {
+            return Err("closed by the broker".to_owned());
+        }
+    }
+}
+
+async fn within<T>(client: &Client, work: impl Future<Output = Result<T, String>>) -> Result<T, LoadgenError> {
+    let refused = |reason: &str| LoadgenError::connect(&client.place, format_args!("{}: {reason}", client.id));
+    match tokio::time::timeout(ANSWER_LIMIT, work).await {
+        Ok(result) => result.map_err(|reason| refused(&reason)),
+        Err(_) => Err(refused("no answer within 10 s")),
+    }
+}
+
+/// A subscription at `qos` that brings no retained messages of earlier runs.
+///
+/// # Errors
+/// `filter` is none.
+pub(super) fn subscription(filter: &str, qos: QoS) -> Result<Subscription, LoadgenError> {
+    let filter = TopicFilter::try_from(filter)
+        .map_err(|error| LoadgenError::Arguments(format!("filter {filter:?}: {error}")))?;
+    Ok(Subscription { filter, options: SubscriptionOptions::at(qos) })
+}
+
+pub(super) fn protocol(version: Version) -> ProtocolVersion {
+    match version {
+        Version::V311 => ProtocolVersion::V311,
+        Version::V5 => ProtocolVersion::V5,
+    }
+}
+
+/// Payload of all Wills of a run, by which its subscribers know them.
+pub(super) fn will_payload(tag: u16) -> Vec<u8> {
+    format!("tenbin loadgen will {tag:04x}").into_bytes()
+}
+
+fn will(options: &WillOptions, tag: u16) -> Result<Will, LoadgenError> {
+    let wrong = |why: String| LoadgenError::Arguments(format!("topic of the Will {:?}: {why}", options.topic));
+    Ok(Will {
+        qos: QoS::from_bits(options.qos).ok_or_else(|| wrong(format!("QoS {}", options.qos)))?,
+        retain: false,
+        topic: TopicName::try_from(options.topic.as_str()).map_err(|error| wrong(error.to_string()))?,
+        payload: will_payload(tag).into(),
+        delay_interval: None,
+        properties: None,
+    })
+}
+
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);

@@ -1,0 +1,224 @@
+use std::collections::VecDeque;
+
+use tenbin_codec::{PacketType, QoS};
+
+use super::frame::Frame;
+
+/// Messages of one publisher between their PUBLISH and the last acknowledgement, by Packet Identifier.
+///
+/// ```text
+///   QoS 1   Published ──PUBACK──► done
+///   QoS 2   Published ──PUBREC──► Released (PUBREL) ──PUBCOMP──► done
+/// ```
+#[derive(Debug)]
+pub(super) struct InFlight {
+    qos: QoS,
+    limit: usize,
+    /// Slot k is of Packet Identifier k + 1.
+    slots: Vec<Slot>,
+    /// Packet Identifiers that are free, that which has been for the longest time first.
+    free: VecDeque<u16>,
+}
+
+/// A message that was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sent {
+    /// Its number among those of its publisher.
+    pub(super) message: u64,
+    pub(super) due_ns: u64,
+    pub(super) late_us: u32,
+}
+
+/// What an acknowledgement means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The message is the broker's.
+    Done(Sent),
+    /// The broker does not take it.
+    Refused(Sent),
+    /// A PUBREL is due.
+    Release(u16),
+    /// Nothing, as where an answer comes twice.
+    Nothing,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Slot {
+    Free,
+    Published(Sent),
+    Released(Sent),
+}
+
+/// What is sent again on a new connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Again {
+    Publish(u16, Sent),
+    Release(u16),
+}
+
+impl InFlight {
+    /// At QoS 0 without limit and without use.
+    pub(super) fn new(qos: QoS, limit: u16) -> Self {
+        Self { qos, limit: limit.into(), slots: Vec::new(), free: VecDeque::new() }
+    }
+
+    /// Messages that may be sent now.
+    pub(super) fn room(&self) -> u64 {
+        if self.qos.is_acknowledged() { self.limit.saturating_sub(self.len()) as u64 } else { u64::MAX }
+    }
+
+    /// As the broker of a new connection says.
+    pub(super) fn set_limit(&mut self, limit: u16) {
+        self.limit = limit.into();
+    }
+
+    /// Messages that wait for their last acknowledgement.
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// A message is being sent: its Packet Identifier, 0 at QoS 0. Only where there is room.
+    #[inline]
+    pub(super) fn begin(&mut self, sent: Sent) -> u16 {
+        if !self.qos.is_acknowledged() {
+            return 0;
+        }
+        let id = self.free.pop_front().unwrap_or_else(|| {
+            self.slots.push(Slot::Free);
+            u16::try_from(self.slots.len()).expect("the limit is a u16")
+        });
+        self.slots[usize::from(id) - 1] = Slot::Published(sent);
+        id
+    }
+
+    /// What `frame`, an acknowledgement, means; `None` where it is something else, or malformed.
+    #[inline]
+    pub(super) fn acknowledge(&mut self, frame: &Frame<'_>) -> Option<Step> {
+        let (packet_type, id) = (frame.packet_type()?, frame.ack_packet_id()?);
+        let slot = self.slots.get_mut(usize::from(id.checked_sub(1)?));
+        let step = match (packet_type, slot.as_deref()) {
+            (PacketType::PubAck, Some(&Slot::Published(sent))) if self.qos == QoS::AtLeastOnce => {
+                if frame.is_refusal() { Step::Refused(sent) } else { Step::Done(sent) }
+            }
+            (PacketType::PubRec, Some(&Slot::Published(sent))) if self.qos == QoS::ExactlyOnce => {
+                if frame.is_refusal() { Step::Refused(sent) } else { Step::Release(id) }
+            }
+            (PacketType::PubRec, Some(Slot::Released(_))) => Step::Release(id),
+            (PacketType::PubComp, Some(&Slot::Released(sent))) => Step::Done(sent),
+            (PacketType::PubAck | PacketType::PubRec | PacketType::PubComp, _) => Step::Nothing,
+            _ => return None,
+        };
+        match (step, slot) {
+            (Step::Done(_) | Step::Refused(_), Some(slot)) => {
+                *slot = Slot::Free;
+                self.free.push_back(id);
+            }
+            (Step::Release(_), Some(slot)) => {
+                if let Slot::Published(sent) = *slot {
+                    *slot = Slot::Released(sent);
+                }
+            }
+            _ => {}
+        }
+        Some(step)
+    }
+
+    /// What a new connection with the old session begins with [MQTT-4.4.0-1], in the order of sending [MQTT-4.6.0-1].
+    pub(super) fn again(&self) -> Vec<Again> {
+        let mut again: Vec<_> = (1..)
+            .zip(&self.slots)
+            .filter_map(|(id, slot)| match *slot {
+                Slot::Free => None,
+                Slot::Published(sent) => Some((sent.message, Again::Publish(id, sent))),
+                Slot::Released(sent) => Some((sent.message, Again::Release(id))),
+            })
+            .collect();
+        again.sort_by_key(|(message, _)| *message);
+        again.into_iter().map(|(_, again)| again).collect()
+    }
+
+    /// Forgets all of them: the session is gone. What was sent may have come or not.
+    pub(super) fn clear(&mut self) {
+        self.slots.clear();
+        self.free.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::append_ack;
+    use super::*;
+
+    fn sent(message: u64) -> Sent {
+        Sent { message, due_ns: 100 + message, late_us: 1 }
+    }
+
+    fn acknowledge(in_flight: &mut InFlight, packet_type: PacketType, id: u16) -> Option<Step> {
+        let mut bytes = Vec::new();
+        append_ack(packet_type, id, &mut bytes);
+        in_flight.acknowledge(&Frame::split(&bytes).unwrap().unwrap().0)
+    }
+
+    #[test]
+    fn at_qos_1_a_message_is_done_with_puback() {
+        let mut in_flight = InFlight::new(QoS::AtLeastOnce, 2);
+        assert_eq!([in_flight.begin(sent(0)), in_flight.begin(sent(1))], [1, 2]);
+        assert_eq!((in_flight.room(), in_flight.len()), (0, 2));
+        assert_eq!(acknowledge(&mut in_flight, PacketType::PubAck, 2), Some(Step::Done(sent(1))));
+        assert_eq!(acknowledge(&mut in_flight, PacketType::PubAck, 2), Some(Step::Nothing));
+        assert_eq!((in_flight.room(), in_flight.begin(sent(2))), (1, 2));
+        let refusal = Frame { first: 0x40, body: &[0, 1, 0x97] };
+        assert_eq!(in_flight.acknowledge(&refusal), Some(Step::Refused(sent(0))));
+        assert_eq!(in_flight.len(), 1);
+        assert_eq!(acknowledge(&mut in_flight, PacketType::PubRec, 2), Some(Step::Nothing));
+    }
+
+    #[test]
+    fn at_qos_2_a_message_is_done_with_pubcomp() {
+        let mut in_flight = InFlight::new(QoS::ExactlyOnce, 10);
+        in_flight.begin(sent(0));
+        assert_eq!(acknowledge(&mut in_flight, PacketType::PubComp, 1), Some(Step::Nothing));
+        for _ in 0..2 {
+            assert_eq!(acknowledge(&mut in_flight, PacketType::PubRec, 1), Some(Step::Release(1)));
+        }
+        assert_eq!(in_flight.len(), 1);
+        assert_eq!(acknowledge(&mut in_flight, PacketType::PubComp, 1), Some(Step::Done(sent(0))));
+        assert_eq!((in_flight.len(), in_flight.room()), (0, 10));
+    }
+
+    #[test]
+    fn what_is_no_acknowledgement_is_none() {
+        let mut in_flight = InFlight::new(QoS::AtLeastOnce, 10);
+        in_flight.begin(sent(0));
+        for frame in [
+            Frame { first: 0x40, body: &[0] },
+            Frame { first: 0x40, body: &[0, 0] },
+            Frame { first: 0x30, body: &[0, 1] },
+            Frame { first: 0x00, body: &[0, 1] },
+        ] {
+            assert_eq!(in_flight.acknowledge(&frame), None, "{frame:?}");
+        }
+        assert_eq!(acknowledge(&mut in_flight, PacketType::PubAck, u16::MAX), Some(Step::Nothing));
+    }
+
+    #[test]
+    fn mqtt_4_4_0_1_what_is_unacknowledged_is_sent_again_in_order_with_its_packet_id() {
+        let mut in_flight = InFlight::new(QoS::ExactlyOnce, 10);
+        (0..3).for_each(|message| drop(in_flight.begin(sent(message))));
+        acknowledge(&mut in_flight, PacketType::PubRec, 1);
+        acknowledge(&mut in_flight, PacketType::PubComp, 1);
+        in_flight.begin(sent(3));
+        acknowledge(&mut in_flight, PacketType::PubRec, 2);
+        let again = [Again::Release(2), Again::Publish(3, sent(2)), Again::Publish(1, sent(3))];
+        assert_eq!(in_flight.again(), again);
+        in_flight.clear();
+        assert_eq!((in_flight.again(), in_flight.room()), (vec![], 10));
+    }
+
+    #[test]
+    fn at_qos_0_there_is_nothing_in_flight() {
+        let mut in_flight = InFlight::new(QoS::AtMostOnce, 1);
+        assert_eq!([in_flight.begin(sent(0)), in_flight.begin(sent(1))], [0, 0]);
+        assert_eq!((in_flight.len(), in_flight.room()), (0, u64::MAX));
+    }
+}

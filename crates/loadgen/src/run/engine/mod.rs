@@ -1,0 +1,192 @@
+//! The driver: runs a plan's clients against real brokers, with as little work for each message as there can be.
+//!
+//! ```text
+//!   Engine ──stages──► thread ─► Driver ◄── Publisher, Sink, … (a task each)
+//!          ◄─reports──              │  one Recorder, one buffer to read into, one Pacer
+//!          ◄─status───  Counters ◄──┘
+//! ```
+//!
+//! A driver thread has a runtime of its own, and its connections stay in it, so that they share its [`Recorder`] and the
+//! buffer that they read into without a lock. PUBLISH frames are encoded once; what differs from one to the next is
+//! their Packet Identifier and their stamp. One read is many frames, which are looked at where they lie and have all
+//! come at one time; one write is many frames or acknowledgements.
+//!
+//! Everybody has subscribed before the first message is published.
+//!
+//! [`Recorder`]: crate::run::Recorder
+
+mod addresses;
+mod alarm;
+mod comeback;
+mod control;
+mod crew;
+mod driver;
+mod frame;
+mod handshake;
+mod in_flight;
+mod inbox;
+mod link;
+mod pacer;
+mod publisher;
+mod schedule;
+mod shared;
+mod sink;
+mod stall;
+mod streams;
+mod thread;
+mod transport;
+mod window;
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+
+use self::addresses::Addresses;
+pub(crate) use self::crew::Slice;
+use self::crew::Crew;
+use self::driver::{Common, Stage};
+pub(super) use self::frame::{FrameOptions, Frames};
+use self::handshake::Greeting;
+pub(crate) use self::shared::Status;
+use self::shared::{Phase, Shared};
+use self::thread::Report;
+use super::clock::RunClock;
+use super::{Layout, Pace, Part, Plan};
+use crate::LoadgenError;
+
+/// One process's clients, connected. Dropping it closes all connections.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    shared: Arc<Shared>,
+    addresses: Arc<Addresses>,
+    stages: watch::Sender<Stage>,
+    reports: mpsc::Receiver<Report>,
+    threads: usize,
+}
+
+impl Engine {
+    /// Connects the clients of `slice`, subscribers first; they wait for [`Engine::start`]. `layout` is the plan's.
+    ///
+    /// # Errors
+    /// A broker that cannot be reached, or takes a connection or a subscription not as it is asked for: the client is
+    /// named, and the filter.
+    pub(crate) async fn prepare(
+        plan: Arc<Plan>,
+        layout: Arc<Layout>,
+        slice: Slice,
+        clock: RunClock,
+    ) -> Result<Self, LoadgenError> {
+        let crews = Crew::all(&plan, &layout, slice);
+        let window = match plan.publishers.pace {
+            Pace::Closed { window } => Some(window),
+            Pace::Open { .. } | Pace::Unlimited => None,
+        };
+        let shared = Arc::new(Shared::new(crews.len(), window));
+        let addresses = Arc::new(Addresses::resolve(&plan.brokers).await?);
+        let (stages, stage) = watch::channel(Stage::Subscribe);
+        let greeting = Arc::new(Greeting::new(&plan.connection, plan.tag)?);
+        let common = Common {
+            plan,
+            layout,
+            clock,
+            greeting,
+            addresses: Arc::clone(&addresses),
+            shared: Arc::clone(&shared),
+            stages: stage,
+        };
+        let (reporter, reports) = mpsc::channel(crews.len());
+        let mut engine = Self { shared, addresses, stages, reports, threads: 0 };
+        for (number, crew) in crews.into_iter().enumerate() {
+            thread::spawn(common.clone(), number, crew, reporter.clone())?;
+            engine.threads += 1;
+        }
+        drop(reporter);
+        engine.all_ready().await?;
+        engine.stages.send_replace(Stage::Connect);
+        engine.all_ready().await?;
+        Ok(engine)
+    }
+
+    /// The load begins when the clock shows `start_ns`, which is second 0 of the run.
+    pub(crate) fn start(&mut self, start_ns: u64) {
+        self.shared.enter(Phase::Running);
+        self.stages.send_replace(Stage::Run { start_ns });
+    }
+
+    /// How far the run is.
+    pub(crate) fn status(&self) -> Status {
+        self.shared.status()
+    }
+
+    /// The first connection that was lost although nobody cut it. It is told once.
+    pub(crate) fn take_failure(&self) -> Option<LoadgenError> {
+        self.shared.take_failure()
+    }
+
+    /// Publishers send what they have begun and nothing new; acknowledgements go on.
+    pub(crate) fn stop_publishing(&self) {
+        self.shared.enter(Phase::Draining);
+        self.stages.send_if_modified(|stage| advance(stage, Stage::Drain));
+    }
+
+    /// Closes all connections; returns what was recorded.
+    ///
+    /// # Errors
+    /// A connection failed that nobody has asked for with [`Engine::take_failure`], or a thread ended by itself.
+    pub(crate) async fn finish(mut self) -> Result<Part, LoadgenError> {
+        self.end();
+        let mut part = Part::default();
+        for _ in 0..self.threads {
+            match self.reports.recv().await {
+                Some(Report::Ended(Ok(of_thread))) => part.merge(*of_thread),
+                Some(Report::Ended(Err(error))) => return Err(error),
+                Some(Report::Ready) => {}
+                None => return Err(thread_lost()),
+            }
+        }
+        self.shared.take_failure().map_or(Ok(part), Err)
+    }
+
+    /// All addresses of a broker.
+    pub(crate) fn addresses(&self, broker: usize) -> &[std::net::SocketAddr] {
+        self.addresses.of(broker)
+    }
+
+    /// Waits until all threads have done what was asked of them.
+    async fn all_ready(&mut self) -> Result<(), LoadgenError> {
+        for _ in 0..self.threads {
+            match self.reports.recv().await {
+                Some(Report::Ready) => {}
+                Some(Report::Ended(Err(error))) => return Err(error),
+                Some(Report::Ended(Ok(_))) | None => return Err(thread_lost()),
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&self) {
+        self.shared.enter(Phase::Ended);
+        self.stages.send_if_modified(|stage| advance(stage, Stage::End));
+    }
+}
+
+impl Drop for Engine {
+    /// After an interrupt the threads end by themselves.
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Stages follow each other.
+fn advance(stage: &mut Stage, next: Stage) -> bool {
+    let is_later = next > *stage;
+    if is_later {
+        *stage = next;
+    }
+    is_later
+}
+
+/// Only a panic does that.
+fn thread_lost() -> LoadgenError {
+    LoadgenError::Runtime(std::io::Error::other("a driver thread ended by itself"))
+}

@@ -1,0 +1,241 @@
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tenbin_codec::{PacketType, ProtocolVersion, QoS};
+
+use super::comeback::come_back;
+use super::control::Control;
+use super::driver::Driver;
+use super::frame::{Frame, append_ack};
+use super::handshake::{Client, subscription, will_payload};
+use super::link::Link;
+use super::shared::Phase;
+use crate::LoadgenError;
+use crate::run::{CutWhose, Recorder, Stamp};
+
+/// A subscriber that does nothing but take what comes: it finds the ends of the frames, hands payloads to the recorder
+/// where they lie, and acknowledges all that one read brought with one write. What one read brought has come at one time.
+pub(super) struct Sink {
+    driver: Rc<Driver>,
+    control: Rc<Control>,
+    client: Client,
+    intake: Intake,
+}
+
+/// What it takes in.
+struct Intake {
+    /// Its number in the layout.
+    receiver: u32,
+    version: ProtocolVersion,
+    /// Messages of QoS 2 between PUBREC and PUBREL.
+    unreleased: Unreleased,
+    /// Acknowledgements that wait for the next write.
+    answers: Vec<u8>,
+    /// What Wills of this run say, where there are any.
+    will: Option<Vec<u8>>,
+}
+
+/// What is to happen to a connection.
+pub(super) enum End {
+    /// It is cut, and its client stays away for so long.
+    Cut(Duration),
+    /// The run is over.
+    Over,
+}
+
+impl Sink {
+    /// Connects and subscribes receiver `number` of the layout.
+    ///
+    /// # Errors
+    /// The broker does not take the connection or the subscription; client, filter and reason are named.
+    pub(super) async fn open(driver: Rc<Driver>, number: u32) -> Result<(Self, Link), LoadgenError> {
+        let receiver = &driver.layout().receivers()[number as usize];
+        let audience = &driver.plan().audiences[receiver.audience];
+        let qos = QoS::from_bits(audience.qos).unwrap_or_default();
+        let mut client = driver.client(receiver.client_id.clone(), receiver.broker, receiver.member, audience.spread);
+        client.subscription = Some(subscription(&receiver.filter, qos)?);
+        let connected = driver.open(&client).await?;
+        let (control, _) = driver.enter(CutWhose::Subscribers, number);
+        let intake = Intake {
+            receiver: number,
+            version: driver.common.greeting.version(),
+            unreleased: Unreleased::default(),
+            answers: Vec::new(),
+            will: driver.plan().connection.will.is_some().then(|| will_payload(driver.plan().tag)),
+        };
+        Ok((Self { driver, control, client, intake }, connected.link))
+    }
+
+    /// Takes messages until the run is over. A connection that is lost is an error, unless the plan cuts subscribers'.
+    pub(super) async fn run(mut self, link: Link) {
+        let mut link = Some(link);
+        while let Some(mut now) = link.take() {
+            let end = poll_fn(|cx| self.poll(&mut now, cx)).await;
+            if let Ok(End::Over) = end {
+                link = Some(now);
+                break;
+            }
+            drop(now);
+            self.intake.answers.clear();
+            let Some(connected) = come_back(&self.driver, &self.client, CutWhose::Subscribers, end).await else { break };
+            if !connected.connack.session_present {
+                self.intake.unreleased = Unreleased::default();
+            }
+            link = Some(connected.link);
+        }
+        self.driver.retire(&self.client, link).await;
+    }
+
+    fn poll(&mut self, link: &mut Link, cx: &mut Context<'_>) -> Poll<Result<End, String>> {
+        self.control.follow(cx);
+        for _ in 0..ROUNDS {
+            if self.driver.phase() == Phase::Ended {
+                return Poll::Ready(Ok(End::Over));
+            }
+            if let Some(away) = self.control.take_cut() {
+                return Poll::Ready(Ok(End::Cut(away)));
+            }
+            // A broker that takes no acknowledgements gets no more messages taken off it either.
+            let read = self.intake.answers.len() < ANSWERS_MAX && self.take_frames(link, cx)?;
+            if link.is_written() {
+                link.clear();
+                std::mem::swap(&mut link.out, &mut self.intake.answers);
+                link.poll_ping(cx);
+            }
+            let wrote = matches!(link.poll_write(cx)?, Poll::Ready(1..));
+            if !read && !wrote {
+                return Poll::Pending;
+            }
+        }
+        // The other connections' turn: a busy one does not starve them.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Takes what one read brings; whether it brought something.
+    fn take_frames(&mut self, link: &mut Link, cx: &mut Context<'_>) -> Result<bool, String> {
+        let (driver, intake) = (&*self.driver, &mut self.intake);
+        let mut recorder = driver.recorder();
+        let window = driver.shared().window.as_ref();
+        let mut batch = Batch { now_ns: 0, since_ns: window.map_or(0, |window| window.since_ns()), arrivals: 0, awaited: 0 };
+        let polled = link.poll_frames(cx, &mut driver.buffer.borrow_mut(), |frame| {
+            if batch.now_ns == 0 {
+                batch.now_ns = driver.now_ns();
+            }
+            intake.take(&frame, &mut recorder, &mut batch)
+        });
+        if batch.arrivals > 0 {
+            driver.counters().received.add(batch.arrivals);
+            driver.counters().last_arrival_ns.set(batch.now_ns);
+            if let Some(window) = window {
+                window.receive(batch.awaited);
+            }
+        }
+        match polled {
+            Poll::Ready(taken) => taken.map(|()| true),
+            Poll::Pending => Ok(false),
+        }
+    }
+}
+
+/// What one read brings.
+struct Batch {
+    now_ns: u64,
+    /// The window has given up what was due by then.
+    since_ns: u64,
+    arrivals: u64,
+    /// Of these, those that the window waits for.
+    awaited: u64,
+}
+
+impl Intake {
+    #[inline]
+    fn take(&mut self, frame: &Frame<'_>, recorder: &mut Recorder, batch: &mut Batch) -> Result<(), String> {
+        match frame.packet_type() {
+            Some(PacketType::Publish) => return self.take_publish(frame, recorder, batch),
+            Some(PacketType::PubRel) => {
+                let id = frame.ack_packet_id().ok_or("malformed PUBREL")?;
+                self.unreleased.remove(id);
+                append_ack(PacketType::PubComp, id, &mut self.answers);
+            }
+            Some(PacketType::PingResp) => {}
+            _ => return Err(frame.complaint()),
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn take_publish(&mut self, frame: &Frame<'_>, recorder: &mut Recorder, batch: &mut Batch) -> Result<(), String> {
+        let arrival = frame.publish(self.version).ok_or("malformed PUBLISH")?;
+        match arrival.qos {
+            QoS::AtMostOnce => {}
+            QoS::AtLeastOnce => append_ack(PacketType::PubAck, arrival.packet_id, &mut self.answers),
+            QoS::ExactlyOnce => {
+                append_ack(PacketType::PubRec, arrival.packet_id, &mut self.answers);
+                // Sent again because the broker has no PUBREC: the application has it already [MQTT-4.3.3-10].
+                if !self.unreleased.insert(arrival.packet_id) {
+                    return Ok(());
+                }
+            }
+        }
+        if self.will.as_deref() == Some(arrival.payload) {
+            recorder.will();
+            return Ok(());
+        }
+        recorder.arrived(self.receiver, arrival.payload, arrival.dup, batch.now_ns);
+        batch.arrivals += 1;
+        let is_late = || Stamp::decode_due_ns(arrival.payload).is_some_and(|due_ns| due_ns <= batch.since_ns);
+        batch.awaited += u64::from(batch.since_ns == 0 || !is_late());
+        Ok(())
+    }
+}
+
+/// Packet Identifiers of QoS 2 that the broker has not released yet.
+#[derive(Debug, Default)]
+struct Unreleased {
+    /// A bit for each; none until the first one comes.
+    bits: Vec<u64>,
+}
+
+impl Unreleased {
+    /// Whether it is new.
+    fn insert(&mut self, id: u16) -> bool {
+        if self.bits.is_empty() {
+            self.bits = vec![0; (1 << 16) / 64];
+        }
+        let (word, bit) = (&mut self.bits[usize::from(id) / 64], 1 << (id % 64));
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
+    }
+
+    fn remove(&mut self, id: u16) {
+        if let Some(word) = self.bits.get_mut(usize::from(id) / 64) {
+            *word &= !(1 << (id % 64));
+        }
+    }
+}
+
+/// Reads before other connections have their turn.
+const ROUNDS: usize = 4;
+
+/// Acknowledgements that may wait, in bytes.
+const ANSWERS_MAX: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_of_qos_2_is_new_until_it_comes_again_and_once_it_is_released() {
+        let mut unreleased = Unreleased::default();
+        unreleased.remove(5);
+        for id in [1, 5, 63, 64, u16::MAX] {
+            assert!(unreleased.insert(id) && !unreleased.insert(id));
+        }
+        unreleased.remove(5);
+        assert!(unreleased.insert(5) && !unreleased.insert(64));
+    }
+}

@@ -1,0 +1,159 @@
+//! One driver thread from its first connection to its last.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use tokio::task::{JoinSet, LocalSet};
+
+use super::crew::Crew;
+use super::driver::{Common, Driver, Stage};
+use super::publisher::Publisher;
+use super::shared::Phase;
+use super::sink::Sink;
+use super::stall::Patience;
+use crate::LoadgenError;
+use crate::run::Part;
+
+/// What a thread tells the engine.
+#[derive(Debug)]
+pub(super) enum Report {
+    /// What was asked for last is done.
+    Ready,
+    /// It is over, or has failed before it began.
+    Ended(Result<Box<Part>, LoadgenError>),
+}
+
+/// Starts thread `number`.
+///
+/// # Errors
+/// The system has no thread left.
+pub(super) fn spawn(
+    common: Common,
+    number: usize,
+    crew: Crew,
+    reports: mpsc::Sender<Report>,
+) -> Result<(), LoadgenError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LoadgenError::Runtime)?;
+    let work = move || {
+        let tasks = LocalSet::new();
+        let ended = runtime.block_on(tasks.run_until(async {
+            let driver = Rc::new(Driver::new(common, number));
+            let led = lead(&driver, &crew, &reports).await;
+            led.map(|()| driver)
+        }));
+        // With the tasks the last others go that know the driver.
+        drop(tasks);
+        let part = ended.map(|driver| {
+            let driver = Rc::into_inner(driver).expect("its tasks are gone");
+            Box::new(driver.into_recorder().into_part())
+        });
+        // An engine that was dropped wants to hear nothing.
+        let _ = reports.blocking_send(Report::Ended(part));
+    };
+    let thread = std::thread::Builder::new().name(format!("loadgen-{number}")).spawn(work);
+    thread.map(drop).map_err(LoadgenError::Runtime)
+}
+
+async fn lead(driver: &Rc<Driver>, crew: &Crew, reports: &mpsc::Sender<Report>) -> Result<(), LoadgenError> {
+    let mut stages = driver.common.stages.clone();
+    let mut next = async |after: Stage| {
+        let stage = stages.wait_for(|stage| *stage > after).await;
+        stage.map_or(Stage::End, |stage| *stage)
+    };
+    // Where the engine is gone, the next stage tells.
+    let ready = async || drop(reports.send(Report::Ready).await);
+
+    let sinks = open_all(&crew.sinks, |number| Sink::open(Rc::clone(driver), number)).await?;
+    ready().await;
+    if next(Stage::Subscribe).await == Stage::End {
+        return Ok(());
+    }
+    let publishers = open_all(&crew.publishers, |number| Publisher::open(Rc::clone(driver), number)).await?;
+    ready().await;
+    let mut stage = next(Stage::Connect).await;
+
+    let mut clients = JoinSet::new();
+    if let Stage::Run { start_ns } = stage {
+        driver.start(start_ns);
+        sinks.into_iter().for_each(|(sink, link)| drop(clients.spawn_local(sink.run(link))));
+        publishers.into_iter().for_each(|(publisher, link)| drop(clients.spawn_local(publisher.run(link))));
+        let background = attend(driver);
+        stage = next(stage).await;
+        while stage != Stage::End {
+            driver.wake_all();
+            stage = next(stage).await;
+        }
+        driver.wake_all();
+        while let Some(ended) = clients.join_next().await {
+            ended.expect("a client does not panic");
+        }
+        drop(background);
+        driver.note_cpu();
+    }
+    Ok(())
+}
+
+/// Opens connections, some at a time: one after the other would take long, and all at once are more than brokers let wait
+/// in their queue. Returns them in order.
+async fn open_all<T: 'static, F>(numbers: &[u32], open: impl Fn(u32) -> F) -> Result<Vec<T>, LoadgenError>
+where
+    F: Future<Output = Result<T, LoadgenError>> + 'static,
+{
+    let mut opened = Vec::with_capacity(numbers.len());
+    let mut opening = JoinSet::new();
+    let mut waiting = numbers.iter().enumerate();
+    loop {
+        while opening.len() < OPENING_MAX
+            && let Some((place, &number)) = waiting.next()
+        {
+            let open = open(number);
+            opening.spawn_local(async move { (place, open.await) });
+        }
+        let Some(done) = opening.join_next().await else { break };
+        let (place, result) = done.expect("opening a connection does not panic");
+        opened.push((place, result?));
+    }
+    opened.sort_by_key(|(place, _)| *place);
+    Ok(opened.into_iter().map(|(_, opened)| opened).collect())
+}
+
+/// What a thread does besides its connections; ends when it is dropped.
+fn attend(driver: &Rc<Driver>) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    let pacing = Rc::clone(driver);
+    tasks.spawn_local(async move {
+        if let Err(error) = pacing.pacer.run(pacing.common.clock, |number| pacing.wake(number)).await {
+            pacing.shared().fail(LoadgenError::Runtime(error));
+        }
+    });
+    let gate = Rc::clone(driver);
+    tasks.spawn_local(async move { gate.keep_gate().await });
+    let watched = Rc::clone(driver);
+    tasks.spawn_local(async move { watch(&watched).await });
+    tasks
+}
+
+/// Tells what the thread costs, and opens a window that stays closed because messages were lost.
+async fn watch(driver: &Driver) {
+    let mut patience = Patience::new(Instant::now());
+    // One watcher is enough.
+    let window = driver.shared().window.as_ref().filter(|_| driver.thread == 0);
+    loop {
+        driver.note_cpu();
+        if let Some(window) = window
+            && driver.phase() == Phase::Running
+            && window.outstanding() > 0
+            && patience.ends(window.received(), Instant::now())
+        {
+            window.write_off(driver.now_ns());
+        }
+        tokio::time::sleep(TICK).await;
+    }
+}
+
+/// From one look at a thread to the next.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Connections of a thread that are being opened at the same time.
+const OPENING_MAX: usize = 32;

@@ -1,0 +1,215 @@
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tokio::sync::Notify;
+
+/// How far the publishers of this process may be ahead of its subscribers.
+///
+/// What has been given up (see [`Window::write_off`]) no longer counts as outstanding, and takes no place that it no
+/// longer has when it comes after all: a message tells by its due time whether it is older than that.
+///
+/// The counters guard no other memory. Their order matters for the bells alone: a publisher's thread says that it waits
+/// and then looks once more; a subscriber's thread counts and then looks whether somebody waits (sequential consistency).
+#[derive(Debug)]
+pub(super) struct Window {
+    /// Deliveries that may be outstanding.
+    size: u64,
+    /// Deliveries of all messages that were sent. Written by publishers' threads.
+    claimed: AtomicU64,
+    /// Deliveries that came and were not given up before. Written by subscribers' threads.
+    received: AtomicU64,
+    /// Deliveries that were given up. Written by the watcher.
+    written_off: AtomicU64,
+    /// Messages that were due by then have been given up. Written by the watcher.
+    since_ns: AtomicU64,
+    /// One for each thread that has publishers.
+    bells: Vec<Bell>,
+}
+
+/// Rings in a publisher's thread when the window opens.
+#[derive(Debug, Default)]
+struct Bell {
+    is_awaited: AtomicBool,
+    bell: Notify,
+}
+
+impl Window {
+    pub(super) fn new(size: u64, threads: usize) -> Self {
+        Self {
+            size,
+            claimed: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            written_off: AtomicU64::new(0),
+            since_ns: AtomicU64::new(0),
+            bells: (0..threads).map(|_| Bell::default()).collect(),
+        }
+    }
+
+    /// Deliveries that may be outstanding.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Messages of `copies` deliveries each that may be sent now.
+    pub(super) fn room(&self, copies: u64) -> u64 {
+        let Some(outstanding) = self.outstanding().checked_sub(1) else {
+            // A window smaller than one message's deliveries still lets a message through.
+            return self.size.checked_div(copies).unwrap_or(u64::MAX).max(1);
+        };
+        self.size.saturating_sub(outstanding + 1).checked_div(copies).unwrap_or(u64::MAX)
+    }
+
+    /// Counts deliveries that messages call for which are being sent. Returns the time that their due time has to be
+    /// after.
+    pub(super) fn claim(&self, deliveries: u64) -> u64 {
+        self.claimed.fetch_add(deliveries, Ordering::Relaxed);
+        self.since_ns.load(Ordering::Relaxed)
+    }
+
+    /// Takes deliveries back of a message that the broker refused to take, or that was never sent, unless they were given
+    /// up before.
+    pub(super) fn unclaim(&self, due_ns: u64, deliveries: u64) {
+        if due_ns > self.since_ns() {
+            self.claimed.fetch_sub(deliveries, Ordering::Relaxed);
+        }
+    }
+
+    /// What was due by this time has been given up and does not count when it comes; 0 for nothing.
+    pub(super) fn since_ns(&self) -> u64 {
+        self.since_ns.load(Ordering::Relaxed)
+    }
+
+    /// Counts deliveries that came, and opens the window.
+    pub(super) fn receive(&self, deliveries: u64) {
+        self.received.fetch_add(deliveries, Ordering::SeqCst);
+        if self.bells.iter().any(|bell| bell.is_awaited.load(Ordering::SeqCst)) && self.is_worth_it() {
+            self.ring();
+        }
+    }
+
+    /// Wakes whoever waits for the window to open.
+    pub(super) fn ring(&self) {
+        for bell in &self.bells {
+            if bell.is_awaited.swap(false, Ordering::SeqCst) {
+                bell.bell.notify_one();
+            }
+        }
+    }
+
+    /// Asks to be woken in thread `thread` when the window opens. Who asks has to look at [`Window::room`] once more.
+    pub(super) fn ask(&self, thread: usize) {
+        self.bells[thread].is_awaited.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until the bell of this thread rings.
+    pub(super) async fn rung(&self, thread: usize) {
+        self.bells[thread].bell.notified().await;
+    }
+
+    /// Deliveries that the window is waiting for.
+    pub(super) fn outstanding(&self) -> u64 {
+        let gone = self.received.load(Ordering::SeqCst) + self.written_off.load(Ordering::SeqCst);
+        self.claimed.load(Ordering::SeqCst).saturating_sub(gone)
+    }
+
+    /// Deliveries that came, for the watcher.
+    pub(super) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// Gives up what is outstanding, which opens the window. For the watcher.
+    pub(super) fn write_off(&self, now_ns: u64) {
+        self.since_ns.store(now_ns, Ordering::Relaxed);
+        self.written_off.fetch_add(self.outstanding(), Ordering::SeqCst);
+        self.ring();
+    }
+
+    /// Whether so much has come that a wake-up is worth its price: publishers that are woken for each message would send
+    /// small pieces only.
+    fn is_worth_it(&self) -> bool {
+        let outstanding = self.outstanding();
+        outstanding == 0 || self.size.saturating_sub(outstanding) >= (self.size / 4).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Window {
+        /// Sends up to `wanted` messages; how many went.
+        fn send(&self, wanted: u64, copies: u64) -> u64 {
+            let count = wanted.min(self.room(copies));
+            self.claim(count * copies);
+            count
+        }
+    }
+
+    #[test]
+    fn publishers_stay_within_the_window() {
+        let window = Window::new(100, 1);
+        assert_eq!([window.send(70, 1), window.send(70, 1), window.send(70, 1)], [70, 30, 0]);
+        window.receive(10);
+        assert_eq!(window.send(70, 1), 10);
+        window.unclaim(1, 10);
+        assert_eq!(window.outstanding(), 90);
+    }
+
+    #[test]
+    fn a_message_to_many_counts_as_often_as_it_is_delivered() {
+        let window = Window::new(25, 1);
+        assert_eq!(window.send(70, 10), 2);
+        assert_eq!((window.outstanding(), window.send(1, 10)), (20, 0));
+        let narrow = Window::new(5, 1);
+        assert_eq!([narrow.send(70, 10), narrow.send(70, 10)], [1, 0]);
+        let to_nobody = Window::new(5, 1);
+        assert_eq!([to_nobody.send(70, 0), to_nobody.send(70, 0)], [70, 70]);
+    }
+
+    #[test]
+    fn what_was_given_up_leaves_the_window_as_it_is() {
+        let window = Window::new(100, 1);
+        window.send(100, 1);
+        window.receive(40);
+        window.write_off(7);
+        assert_eq!((window.outstanding(), window.since_ns()), (0, 7));
+        assert_eq!((window.send(200, 1), window.claim(0)), (100, 7));
+        // What was due by then is not counted any more, so that only what was sent after it opens the window.
+        assert_eq!(window.send(1, 1), 0);
+        window.receive(99);
+        assert_eq!((window.outstanding(), window.send(200, 1)), (1, 99));
+    }
+
+    #[test]
+    fn what_never_comes_closes_no_later_window() {
+        let window = Window::new(10, 1);
+        for stall in 1..=1000 {
+            assert_eq!(window.send(20, 1), 10);
+            window.receive(7);
+            window.write_off(stall);
+            assert_eq!(window.outstanding(), 0);
+        }
+    }
+
+    #[test]
+    fn refusals_open_the_window_once() {
+        let window = Window::new(10, 1);
+        window.send(10, 1);
+        window.write_off(1);
+        window.unclaim(1, 10);
+        assert_eq!((window.send(20, 1), window.send(20, 1)), (10, 0));
+        window.unclaim(2, 10);
+        assert_eq!((window.send(20, 1), window.send(20, 1)), (10, 0));
+    }
+
+    #[test]
+    fn a_bell_rings_once_a_quarter_of_the_window_is_open_and_only_for_who_asks() {
+        let window = Window::new(100, 2);
+        let is_awaited = || [0, 1].map(|thread: usize| window.bells[thread].is_awaited.load(Ordering::SeqCst));
+        window.send(100, 1);
+        window.ask(0);
+        window.receive(24);
+        assert_eq!(is_awaited(), [true, false]);
+        window.receive(1);
+        assert_eq!(is_awaited(), [false, false]);
+    }
+}

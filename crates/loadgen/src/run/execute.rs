@@ -1,0 +1,314 @@
+//! One run in this process, from the first connection to its outcome.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::clock::RunClock;
+use super::engine::{Engine, Slice, Status};
+use super::usage::{Usage, listener_at};
+use super::watch::{Next, Watch};
+use super::{BrokerUsage, Layout, MessageRecord, Outcome, Part, Plan, PublishRecord};
+use crate::LoadgenError;
+use crate::progress::Progress;
+
+/// What a plan leaves open, because it is about this machine.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ExecuteOptions {
+    /// Processes of the brokers, in the plan's order. One that is not given is looked for by the port it listens at.
+    pub(crate) pids: Vec<Option<u32>>,
+    /// What the live line begins with.
+    pub(crate) title: String,
+    /// Further times at which to look at everything, from the start of the run; see [`Execution::between`].
+    pub(crate) looks: Vec<Duration>,
+}
+
+/// A run that is over.
+#[derive(Debug)]
+pub(crate) struct Execution {
+    pub(crate) outcome: Outcome,
+    /// How far clients were at the end.
+    pub(crate) status: Status,
+    /// Each arrival and each published message, in order, where [`Plan::records`] asks for them.
+    pub(crate) arrivals: Vec<MessageRecord>,
+    pub(crate) departures: Vec<PublishRecord>,
+    samples: Vec<Sample>,
+}
+
+/// What happened between two looks at a run.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Between {
+    pub(crate) seconds: f64,
+    /// Arrivals.
+    pub(crate) received: u64,
+    /// Of each broker, where its process is known.
+    pub(crate) cpu_seconds: Vec<Option<f64>>,
+    /// Of each broker at the second look.
+    pub(crate) resident_kib: Vec<Option<u64>>,
+    /// The busiest driver thread's share of the time.
+    pub(crate) busiest: f64,
+}
+
+/// A look at everything.
+#[derive(Debug, Clone)]
+struct Sample {
+    /// From the start of the run.
+    at: Duration,
+    status: Status,
+    brokers: Vec<Option<Usage>>,
+}
+
+/// Runs `plan` with all its clients in this process.
+///
+/// # Errors
+/// A plan that cannot be run, a broker that cannot be reached, a connection that is lost although nobody cut it.
+pub(crate) async fn execute(
+    plan: &Plan,
+    options: &ExecuteOptions,
+    progress: &mut Progress,
+) -> Result<Outcome, LoadgenError> {
+    execute_closely(plan, options, progress).await.map(|execution| execution.outcome)
+}
+
+/// Runs `plan` with all its clients in this process, on a runtime of its own, without a live line.
+///
+/// # Errors
+/// A plan that cannot be run, a broker that cannot be reached, a connection that is lost although nobody cut it.
+pub fn run_plan(plan: &Plan) -> Result<Outcome, LoadgenError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LoadgenError::Runtime)?;
+    runtime.block_on(execute(plan, &ExecuteOptions::default(), &mut Progress::silent()))
+}
+
+/// As [`execute`], with all that was seen.
+pub(crate) async fn execute_closely(
+    plan: &Plan,
+    options: &ExecuteOptions,
+    progress: &mut Progress,
+) -> Result<Execution, LoadgenError> {
+    let layout = Arc::new(Layout::of(plan)?);
+    let clock = RunClock::new(0);
+    let before = process_cpu();
+    let engine = Engine::prepare(Arc::new(plan.clone()), Arc::clone(&layout), Slice::ALL, clock).await?;
+    let watched = watch(plan, options, engine, clock, progress).await?;
+    progress.clear();
+
+    let Watched { mut part, status, samples, pids, notes } = watched;
+    let (arrivals, departures) = (part.take_records(), part.take_publish_records());
+    let mut outcome = Outcome::of(plan, &layout, part);
+    outcome.own_cpu_seconds = (process_cpu() - before).as_secs_f64();
+    outcome.notes = notes;
+    let counted = outcome.received.seconds_range();
+    if let Some(between) = between(&samples, seconds(counted.start), seconds(counted.end)) {
+        outcome.broker_usage = broker_usage(plan, &outcome, &between, &samples, &pids);
+        outcome.notes.extend(note_of_busy_threads(between.busiest));
+    }
+    if status.not_taken > 0 {
+        outcome.notes.push(format!("{} messages were not taken by the broker", status.not_taken));
+    }
+    Ok(Execution { outcome, status, arrivals, departures, samples })
+}
+
+impl Execution {
+    /// What happened between two times of the run, as near to them as was looked; `None` where there were no two looks.
+    pub(crate) fn between(&self, from: Duration, to: Duration) -> Option<Between> {
+        between(&self.samples, from, to)
+    }
+}
+
+/// A run that has been watched to its end.
+struct Watched {
+    part: Part,
+    status: Status,
+    samples: Vec<Sample>,
+    pids: Vec<Option<u32>>,
+    notes: Vec<String>,
+}
+
+async fn watch(
+    plan: &Plan,
+    options: &ExecuteOptions,
+    mut engine: Engine,
+    clock: RunClock,
+    progress: &mut Progress,
+) -> Result<Watched, LoadgenError> {
+    let pids = (0..plan.brokers.len()).map(|broker| pid_of(options, broker, engine.addresses(broker))).collect();
+    let start = Instant::now() + LEAD;
+    engine.start(clock.at_ns(start));
+    tokio::time::sleep_until(start.into()).await;
+    let mut watch = Watch::new(plan);
+    let mut samples = Samples::new(pids, options.looks.clone());
+    let mut notes = Vec::new();
+    loop {
+        let (status, at) = (engine.status(), start.elapsed());
+        if let Some(failure) = engine.take_failure() {
+            return Err(failure);
+        }
+        samples.take_if_due(&status, at);
+        progress.show(|| format!("{}{}", options.title, samples.live_line(&status, at)));
+        match watch.look(&status, at) {
+            Next::GoOn => {}
+            Next::Stop => engine.stop_publishing(),
+            Next::End => break,
+            Next::GiveUp => {
+                let missing = status.expected.saturating_sub(status.received);
+                notes.push(format!(
+                    "{missing} deliveries were still missing when the run was given up, {} s after its time",
+                    at.saturating_sub(plan.schedule.time_limit).as_secs()
+                ));
+                break;
+            }
+        }
+        tokio::time::sleep(TICK).await;
+    }
+    let status = engine.status();
+    samples.take(&status, start.elapsed());
+    let part = engine.finish().await?;
+    Ok(Watched { part, status, samples: samples.taken, pids: samples.pids, notes })
+}
+
+/// Looks at a run at each full second, and at some times more.
+struct Samples {
+    pids: Vec<Option<u32>>,
+    looks: Vec<Duration>,
+    next_second: u32,
+    taken: Vec<Sample>,
+}
+
+impl Samples {
+    fn new(pids: Vec<Option<u32>>, looks: Vec<Duration>) -> Self {
+        Self { pids, looks, next_second: 0, taken: Vec::new() }
+    }
+
+    fn take_if_due(&mut self, status: &Status, at: Duration) {
+        let second = Duration::from_secs(self.next_second.into());
+        let looks = self.looks.len();
+        self.looks.retain(|look| *look > at);
+        if at >= second || self.looks.len() < looks {
+            self.next_second = at.as_secs() as u32 + 1;
+            self.take(status, at);
+        }
+    }
+
+    fn take(&mut self, status: &Status, at: Duration) {
+        let brokers = self.pids.iter().map(|pid| Usage::of((*pid)?)).collect();
+        self.taken.push(Sample { at, status: status.clone(), brokers });
+    }
+
+    /// Of the time since the last sample that is half a second old.
+    fn live_line(&self, status: &Status, at: Duration) -> String {
+        let old = |sample: &&Sample| at.saturating_sub(sample.at) >= Duration::from_millis(500);
+        let (since, published, received) = self.taken.iter().rev().find(old).map_or((Duration::ZERO, 0, 0), |sample| {
+            (sample.at, sample.status.published, sample.status.received)
+        });
+        let seconds = at.saturating_sub(since).as_secs_f64().max(1e-3);
+        let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
+        format!(
+            "{} s: {:.0} published/s, {:.0} received/s",
+            at.as_secs(),
+            rate(status.published, published),
+            rate(status.received, received)
+        )
+    }
+}
+
+fn between(samples: &[Sample], from: Duration, to: Duration) -> Option<Between> {
+    let at = |time: Duration| samples.iter().min_by_key(|sample| sample.at.abs_diff(time));
+    let (first, last) = (at(from)?, at(to)?);
+    let elapsed = last.at.checked_sub(first.at).filter(|elapsed| !elapsed.is_zero())?;
+    let brokers = || first.brokers.iter().zip(&last.brokers);
+    let busy = |(then, now): (&u64, &u64)| now.saturating_sub(*then) as f64 / elapsed.as_nanos() as f64;
+    let threads = first.status.cpu_ns.iter().zip(&last.status.cpu_ns);
+    Some(Between {
+        seconds: elapsed.as_secs_f64(),
+        received: last.status.received - first.status.received,
+        cpu_seconds: brokers().map(|(then, now)| Some((*now)?.cpu_seconds - (*then)?.cpu_seconds)).collect(),
+        resident_kib: last.brokers.iter().map(|usage| Some((*usage)?.resident_kib)).collect(),
+        busiest: threads.map(busy).fold(0.0, f64::max),
+    })
+}
+
+fn broker_usage(
+    plan: &Plan,
+    outcome: &Outcome,
+    between: &Between,
+    samples: &[Sample],
+    pids: &[Option<u32>],
+) -> Vec<BrokerUsage> {
+    let peak = |broker: usize| samples.iter().filter_map(|sample| Some(sample.brokers[broker]?.resident_peak_kib)).max();
+    let usage = |(broker, pid): (usize, &Option<u32>)| {
+        let name = &plan.brokers[broker].name;
+        let cpu_seconds = between.cpu_seconds[broker]?;
+        let deliveries = outcome.received_from(name) as f64;
+        Some(BrokerUsage {
+            broker: name.clone(),
+            pid: (*pid)?,
+            cpu_seconds,
+            deliveries_per_cpu_second: (cpu_seconds > 0.0).then(|| deliveries / cpu_seconds),
+            resident_kib: samples.last()?.brokers[broker].map_or(0, |usage| usage.resident_kib),
+            resident_peak_kib: peak(broker).unwrap_or(0),
+        })
+    };
+    pids.iter().enumerate().filter_map(usage).collect()
+}
+
+fn note_of_busy_threads(busiest: f64) -> Option<String> {
+    (busiest >= BUSY).then(|| {
+        format!(
+            "this program was the bottleneck: one of its threads was {:.0} % busy; give it more with --threads",
+            busiest * 100.0
+        )
+    })
+}
+
+/// As given, or whoever listens at one of the broker's addresses.
+fn pid_of(options: &ExecuteOptions, broker: usize, addresses: &[SocketAddr]) -> Option<u32> {
+    options.pids.get(broker).copied().flatten().or_else(|| listener_at(addresses))
+}
+
+fn process_cpu() -> Duration {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
+}
+
+fn seconds(count: usize) -> Duration {
+    Duration::from_secs(count as u64)
+}
+
+/// From the word to start to the start, so that all threads are awake.
+const LEAD: Duration = Duration::from_millis(20);
+
+/// From one look at a run to the next.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Of its time, a thread that has no more to give.
+const BUSY: f64 = 0.95;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(ms: u64, received: u64, cpu: f64, threads: [u64; 2]) -> Sample {
+        let usage = Usage { cpu_seconds: cpu, resident_kib: ms, resident_peak_kib: ms };
+        let status = Status { received, cpu_ns: threads.into(), ..Status::default() };
+        Sample { at: Duration::from_millis(ms), status, brokers: vec![Some(usage), None] }
+    }
+
+    #[test]
+    fn what_happened_between_two_times_is_told_by_the_looks_nearest_to_them() {
+        let samples = [
+            sample(0, 0, 1.0, [0, 0]),
+            sample(1_001, 100, 1.5, [100, 900]),
+            sample(2_001, 300, 2.5, [200_000_100, 980_000_900]),
+            sample(2_500, 350, 9.0, [0, 0]),
+        ];
+        let found = between(&samples, seconds(1), seconds(2)).unwrap();
+        assert_eq!((found.seconds, found.received), (1.0, 200));
+        assert_eq!((&found.cpu_seconds[..], &found.resident_kib[..]), (&[Some(1.0), None][..], &[Some(2_001), None][..]));
+        assert_eq!(found.busiest, 0.98);
+        assert!(note_of_busy_threads(found.busiest).is_some() && note_of_busy_threads(0.9).is_none());
+        assert_eq!(between(&samples, seconds(9), seconds(10)), None);
+        assert_eq!(between(&[], seconds(0), seconds(1)), None);
+    }
+}

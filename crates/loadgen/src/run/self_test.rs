@@ -1,0 +1,244 @@
+//! `--self-test`: how much the driver itself can do, so that nobody takes its limit for a broker's.
+//!
+//! A broker that is none stands in for one, in threads of its own: it takes any connection, throws away what is
+//! published without looking at it, and gives subscribers messages as fast as they take them. What counts is the
+//! processor time of the driver's one thread, in which the system's work on its sockets is contained.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use tenbin_codec::{
+    ConnAck, Decoded, Decoder, Packet, PacketId, ProtocolVersion, QoS, ReasonCode, SubAck, TopicName, WriteBuffer,
+};
+
+use super::clock::RunClock;
+use super::engine::{Engine, FrameOptions, Frames, Slice, Status};
+use super::{
+    Audience, Broker, ConnectionOptions, Layout, Pace, Plan, Publishers, Schedule, Spread, Stamp, Version,
+};
+use crate::LoadgenError;
+
+/// Measures both directions and writes a line for each.
+///
+/// # Errors
+/// No port or no thread is left, or the results cannot be printed.
+pub(crate) async fn self_test(out: &mut dyn Write) -> Result<(), LoadgenError> {
+    self_test_for(MEASURED, out).await
+}
+
+async fn self_test_for(time: Duration, out: &mut dyn Write) -> Result<(), LoadgenError> {
+    let address = StandIn::start().map_err(LoadgenError::Runtime)?;
+    let print = LoadgenError::Print;
+    writeln!(out, "self-test: one driver thread, {PAYLOAD} bytes, QoS 0, MQTT 5.0").map_err(print)?;
+    let sent = measure(&plan(address, None, vec![]), time, |status| status.published).await?;
+    writeln!(out, "  publish into a sink    {sent}").map_err(print)?;
+    let subscriber = Audience {
+        name: "sink".into(),
+        count: 1,
+        filter: TOPIC.into(),
+        share: None,
+        qos: 0,
+        spread: Spread::InTurns,
+        work: None,
+    };
+    let received = measure(&plan(address, Some(0), vec![subscriber]), time, |status| status.received).await?;
+    writeln!(out, "  receive from a source  {received}").map_err(print)?;
+    out.flush().map_err(print)
+}
+
+/// Messages and what they took.
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    messages: u64,
+    seconds: f64,
+    cpu_seconds: f64,
+}
+
+impl std::fmt::Display for Measured {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let messages = self.messages as f64;
+        write!(
+            f,
+            "{:>6.2} M messages/s, {:>6.2} M for each processor second of the driver",
+            messages / self.seconds / 1e6,
+            messages / self.cpu_seconds / 1e6
+        )
+    }
+}
+
+/// Runs `plan` for some time after a warm-up.
+async fn measure(plan: &Plan, time: Duration, count: fn(&Status) -> u64) -> Result<Measured, LoadgenError> {
+    let layout = Arc::new(Layout::of(plan)?);
+    let clock = RunClock::new(0);
+    let mut engine = Engine::prepare(Arc::new(plan.clone()), layout, Slice::ALL, clock).await?;
+    engine.start(clock.now_ns());
+    tokio::time::sleep(WARM_UP).await;
+    let (begun, before) = (Instant::now(), engine.status());
+    tokio::time::sleep(time).await;
+    let (elapsed, after) = (begun.elapsed(), engine.status());
+    engine.stop_publishing();
+    engine.finish().await?;
+    let cpu_ns: u64 = after.cpu_ns.iter().sum::<u64>() - before.cpu_ns.iter().sum::<u64>();
+    Ok(Measured {
+        messages: count(&after) - count(&before),
+        seconds: elapsed.as_secs_f64(),
+        cpu_seconds: cpu_ns as f64 / 1e9,
+    })
+}
+
+/// Everything in one thread.
+fn plan(address: SocketAddr, messages: Option<u64>, audiences: Vec<Audience>) -> Plan {
+    Plan {
+        tag: TAG,
+        brokers: vec![Broker { name: "stand-in".into(), host: address.ip().to_string(), port: address.port() }],
+        connection: ConnectionOptions {
+            version: Version::V5,
+            user_name: None,
+            password: None,
+            tls: None,
+            keep_alive: 0,
+            session_expiry: None,
+            client_id_prefix: "self-test".into(),
+            will: None,
+        },
+        publishers: Publishers {
+            count: 1,
+            qos: 0,
+            retain: false,
+            topic: TOPIC.into(),
+            topics: 1,
+            payload: PAYLOAD,
+            messages,
+            pace: Pace::Unlimited,
+            in_flight: 1,
+            spread: Spread::InTurns,
+        },
+        audiences,
+        idle: None,
+        cuts: None,
+        schedule: Schedule {
+            // Who runs it ends it.
+            time_limit: Duration::MAX,
+            ramp_up: 0,
+            ramp_down: 0,
+            subscriber_timeout: Duration::ZERO,
+        },
+        threads: 1,
+        records: false,
+    }
+}
+
+/// What stands in for a broker. Its threads end with their connections.
+struct StandIn;
+
+impl StandIn {
+    /// Listens on a free port of this machine.
+    fn start() -> io::Result<SocketAddr> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?;
+        let accept = move || {
+            for stream in listener.incoming().flatten() {
+                // A connection that fails is told by its other end.
+                let serve = || drop(serve(stream));
+                let _ = std::thread::Builder::new().name("stand-in".into()).spawn(serve);
+            }
+        };
+        std::thread::Builder::new().name("stand-in".into()).spawn(accept)?;
+        Ok(address)
+    }
+}
+
+/// Answers what has to be answered; then gives messages to a subscriber, or takes all that a publisher sends.
+fn serve(mut stream: TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut decoder = Decoder::server(u32::MAX);
+    let mut input = BytesMut::new();
+    let mut buffer = vec![0; SWALLOW];
+    loop {
+        match decoder.decode(&mut input) {
+            Ok(Decoded::Packet(Packet::Connect(_))) => {
+                answer(&mut stream, &Packet::ConnAck(Box::new(ConnAck::new(false, ReasonCode::Success))))?;
+            }
+            Ok(Decoded::Packet(Packet::Subscribe(subscribe))) => {
+                let reasons = vec![ReasonCode::Success];
+                let suback = SubAck { packet_id: subscribe.packet_id, properties: Default::default(), reasons };
+                answer(&mut stream, &Packet::SubAck(suback))?;
+                return give(stream);
+            }
+            Ok(Decoded::Packet(_)) => break,
+            Ok(Decoded::NeedMore(_)) => {
+                let count = stream.read(&mut buffer)?;
+                if count == 0 {
+                    return Ok(());
+                }
+                input.extend_from_slice(&buffer[..count]);
+            }
+            Err(error) => return Err(io::Error::other(error)),
+        }
+    }
+    while stream.read(&mut buffer)? > 0 {}
+    Ok(())
+}
+
+fn answer(stream: &mut TcpStream, packet: &Packet) -> io::Result<()> {
+    let mut out = WriteBuffer::new();
+    packet.encode(ProtocolVersion::V5, &mut out);
+    stream.write_all(&out.to_bytes())
+}
+
+/// Numbered messages without end.
+fn give(mut stream: TcpStream) -> io::Result<()> {
+    let options = FrameOptions {
+        version: ProtocolVersion::V5,
+        qos: QoS::AtMostOnce,
+        retain: false,
+        payload_len: PAYLOAD as usize,
+    };
+    let frames = Frames::new(options, [TopicName::try_from(TOPIC).expect("it is a plain text")]);
+    let clock = RunClock::new(0);
+    let mut block = Vec::with_capacity(SWALLOW);
+    let mut sequences = 0..u32::MAX;
+    loop {
+        block.clear();
+        let due_ns = clock.now_ns();
+        for sequence in sequences.by_ref().take(BLOCK) {
+            frames.append(0, 0, Stamp { due_ns, tag: TAG, stream: 0, sequence, late_us: 0 }, &mut block);
+        }
+        stream.write_all(&block)?;
+    }
+}
+
+const TOPIC: &str = "self/test";
+const TAG: u16 = 0x5E1F;
+const PAYLOAD: u32 = 100;
+
+/// Messages that are given at once.
+const BLOCK: usize = 500;
+
+/// Bytes that are thrown away at once.
+const SWALLOW: usize = 1 << 20;
+
+const WARM_UP: Duration = Duration::from_millis(500);
+const MEASURED: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn both_directions_are_measured() {
+        let mut out = Vec::new();
+        self_test_for(MEASURED, &mut out).await.unwrap();
+        let text = String::from_utf8(out).unwrap();
+        eprintln!("{text}");
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines.len() == 3 && lines[1].contains("publish") && lines[2].contains("receive"), "{text}");
+        for line in &lines[1..] {
+            let rate: f64 = line[24..].split_whitespace().next().unwrap().parse().unwrap();
+            assert!(rate > 0.0, "{text}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! When a run ends.
+
+use std::time::Duration;
+
+use super::Plan;
+use super::engine::Status;
+
+/// Judges by what clients tell whether a run goes on. Times are from the start of the run; it reads no clock.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    time_limit: Duration,
+    subscriber_timeout: Duration,
+    /// A run without publishers of its own does not know what is to come.
+    has_publishers: bool,
+    /// What moved last, and when.
+    moved: (u64, u64),
+    moved_at: Duration,
+    stopped_at: Option<Duration>,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing.
+    GoOn,
+    /// Publishers are to be stopped; what is on its way is waited for.
+    Stop,
+    /// Everything has come that will come.
+    End,
+    /// Messages still come, but they have been waited for long enough.
+    GiveUp,
+}
+
+impl Watch {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        Self {
+            time_limit: plan.schedule.time_limit,
+            subscriber_timeout: plan.schedule.subscriber_timeout,
+            has_publishers: plan.publishers.count > 0,
+            moved: (0, 0),
+            moved_at: Duration::ZERO,
+            stopped_at: None,
+        }
+    }
+
+    /// To be asked every now and then, with the sum of all processes' status.
+    pub(crate) fn look(&mut self, status: &Status, at: Duration) -> Next {
+        if (status.published, status.received) != self.moved {
+            self.moved = (status.published, status.received);
+            self.moved_at = at;
+        }
+        let still = at.saturating_sub(self.moved_at);
+        let is_all_sent = status.publishing == 0;
+        let has_all_come = self.has_publishers && status.in_flight == 0 && status.received >= status.expected;
+        match self.stopped_at {
+            None if at >= self.time_limit || (is_all_sent && (has_all_come || still >= self.subscriber_timeout)) => {
+                self.stopped_at = Some(at);
+                Next::Stop
+            }
+            None => Next::GoOn,
+            // A copy that comes late is still counted.
+            Some(_) if is_all_sent && still >= if has_all_come { GRACE } else { self.subscriber_timeout } => Next::End,
+            Some(since) if at.saturating_sub(since) >= WAIT_MAX.max(self.subscriber_timeout) => Next::GiveUp,
+            Some(_) => Next::GoOn,
+        }
+    }
+
+}
+
+/// How long nothing may have come after the last message that is expected.
+const GRACE: Duration = Duration::from_millis(50);
+
+/// How long messages are waited for that keep coming when the time of a run is over: an overloaded broker may have many.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::record::example;
+
+    fn at(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// Half a second for subscribers, ten for the run.
+    fn watch(publishers: u32) -> Watch {
+        let mut plan = example::plan(vec![]);
+        plan.publishers.count = publishers;
+        plan.schedule.time_limit = at(10_000);
+        plan.schedule.subscriber_timeout = at(500);
+        Watch::new(&plan)
+    }
+
+    fn status(publishing: u64, published: u64, received: u64) -> Status {
+        Status { publishing, published, expected: published, received, ..Status::default() }
+    }
+
+    #[test]
+    fn a_run_ends_once_all_has_been_sent_and_has_come() {
+        let mut watch = watch(1);
+        assert_eq!(watch.look(&status(1, 5, 5), at(10)), Next::GoOn);
+        assert_eq!(watch.look(&status(0, 10, 9), at(20)), Next::GoOn);
+        let in_flight = Status { in_flight: 1, ..status(0, 10, 10) };
+        assert_eq!(watch.look(&in_flight, at(30)), Next::GoOn);
+        assert_eq!(watch.look(&status(0, 10, 10), at(40)), Next::Stop);
+        // A copy comes late.
+        assert_eq!(watch.look(&status(0, 10, 11), at(80)), Next::GoOn);
+        assert_eq!(watch.look(&status(0, 10, 11), at(129)), Next::GoOn);
+        assert_eq!(watch.look(&status(0, 10, 11), at(130)), Next::End);
+    }
+
+    #[test]
+    fn what_does_not_come_is_waited_for_as_long_as_the_plan_says() {
+        let mut watch = watch(1);
+        assert_eq!(watch.look(&status(0, 10, 8), at(100)), Next::GoOn);
+        assert_eq!(watch.look(&status(0, 10, 9), at(500)), Next::GoOn);
+        assert_eq!(watch.look(&status(0, 10, 9), at(999)), Next::GoOn);
+        assert_eq!(watch.look(&status(0, 10, 9), at(1000)), Next::Stop);
+        assert_eq!(watch.look(&status(0, 10, 9), at(1010)), Next::End);
+    }
+
+    #[test]
+    fn when_the_time_is_over_what_is_on_its_way_is_waited_for() {
+        let mut watch = watch(1);
+        assert_eq!(watch.look(&status(1, 100, 50), at(9_999)), Next::GoOn);
+        assert_eq!(watch.look(&status(1, 100, 50), at(10_000)), Next::Stop);
+        assert_eq!(watch.look(&status(1, 101, 60), at(10_010)), Next::GoOn);
+        assert_eq!(watch.look(&status(0, 101, 70), at(10_400)), Next::GoOn);
+        assert_eq!(watch.look(&status(0, 101, 70), at(10_900)), Next::End);
+    }
+
+    #[test]
+    fn messages_that_never_end_are_not_waited_for() {
+        let mut watch = watch(1);
+        assert_eq!(watch.look(&status(0, 100_000, 0), at(10_000)), Next::Stop);
+        for ms in (10_100..40_000).step_by(100) {
+            assert_eq!(watch.look(&status(0, 100_000, ms), at(ms)), Next::GoOn);
+        }
+        assert_eq!(watch.look(&status(0, 100_000, 40_000), at(40_000)), Next::GiveUp);
+    }
+
+    #[test]
+    fn who_only_receives_does_not_know_what_is_to_come() {
+        let mut watch = watch(0);
+        assert_eq!(watch.look(&status(0, 0, 0), at(0)), Next::GoOn);
+        assert_eq!(watch.look(&status(0, 0, 5), at(400)), Next::GoOn);
+        assert_eq!(watch.look(&status(0, 0, 5), at(899)), Next::GoOn);
+        assert_eq!(watch.look(&status(0, 0, 5), at(900)), Next::Stop);
+    }
+}
