@@ -152,7 +152,7 @@ fn the_record_of_mqttloader_has_a_row_for_each_message_on_both_sides() {
     let rows: Vec<Vec<_>> = text.lines().map(|line| line.split(',').collect()).collect();
     assert!(rows.iter().all(|row| row.len() == 4), "{text}");
     let times: Vec<u64> = rows.iter().map(|row| row[0].parse().expect("microseconds")).collect();
-    assert!(times.is_sorted());
+    assert!(times.is_sorted(), "{text}");
     let of = |event: &str| rows.iter().filter(|row| row[2] == event).count();
     assert_eq!((of(""), of("S"), of("R")), (1, 100, 200));
 }

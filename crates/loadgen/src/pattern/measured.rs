@@ -45,7 +45,7 @@ impl Measured {
             seconds.iter().map(of).sum::<u64>() as f64 / outcome.plan.schedule.time_limit.as_secs_f64()
         };
         let quarter = (seconds.len() / 4).max(1).min(seconds.len());
-        let counted = outcome.per_second.iter().filter(|second| second.counts).count().max(1) as f64;
+        let counted = f64::from(outcome.received.seconds.max(1));
         let cores: Vec<f64> = outcome.broker_usage.iter().map(|usage| usage.cpu_seconds / counted).collect();
         Self {
             published_per_second: per_second(|second| second.published),

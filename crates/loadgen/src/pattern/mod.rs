@@ -62,7 +62,7 @@ async fn measure(
         let means = Means { title: format!("{pattern} QoS {qos} {number}/{}: ", args.runs), ..Means::default() };
         let finished = perform(&plan, &mut brokers, &means, &mut Progress::new()).await?;
         let measured = Measured::of(&finished.outcome);
-        table::write_run(out, pattern, qos, number, &measured).map_err(LoadgenError::Print)?;
+        table::write_run(out, pattern, qos, number, &measured, &finished.outcome.notes).map_err(LoadgenError::Print)?;
         runs.push(measured);
     }
     Ok(Row { pattern, qos, mean: Measured::mean(&runs), runs })

@@ -22,6 +22,7 @@ pub(super) fn write_run(
     qos: u8,
     number: u32,
     measured: &Measured,
+    notes: &[String],
 ) -> io::Result<()> {
     writeln!(
         out,
@@ -31,6 +32,7 @@ pub(super) fn write_run(
         number_of(measured.latency_mean_ms),
         measured.lost,
     )?;
+    notes.iter().try_for_each(|note| writeln!(out, "    note: {note}"))?;
     out.flush()
 }
 

@@ -2,12 +2,13 @@
 
 mod csv;
 pub(crate) mod run_report {
-    use std::path::Path;
     pub(crate) fn write(
-        _: &Path,
-        _: &crate::run::Outcome,
+        d: &std::path::Path,
+        o: &crate::run::Outcome,
         _: &[crate::run::MessageRecord],
     ) -> Result<(), crate::LoadgenError> {
+        std::fs::create_dir_all(d).unwrap();
+        std::fs::write(d.join("summary.json"), serde_json::to_string(o).unwrap()).unwrap();
         Ok(())
     }
 }

@@ -8,6 +8,7 @@ use super::args::RunArgs;
 use super::assertion::{Assertions, Check};
 use super::conf::Conf;
 use super::perform::{Finished, Means, perform};
+use super::self_test::self_test;
 use super::{Outcome, Plan, junit, mqttloader_record, planning, summary};
 use crate::LoadgenError;
 use crate::interrupt::unless_interrupted;
@@ -21,6 +22,9 @@ pub(crate) async fn run(args: RunArgs, out: &mut dyn Write) -> Result<(), Loadge
 }
 
 async fn run_all(args: &RunArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
+    if args.self_test {
+        return self_test(out).await;
+    }
     let conf = Conf::read(args.load.conf.as_deref())?;
     let mut brokers = brokers(args, &conf).await?;
     let means = Means {
@@ -97,10 +101,10 @@ async fn find_rate(
 
 fn write_files(args: &RunArgs, record_directory: Option<&Path>, finished: &Finished) -> Result<(), LoadgenError> {
     if let Some(directory) = record_directory {
-        mqttloader_record::write(directory, &finished.outcome, &finished.published, &finished.received)?;
+        mqttloader_record::write(directory, &finished.outcome, &finished.departures, &finished.arrivals)?;
     }
     if let Some(directory) = &args.out {
-        crate::report::run_report::write(directory, &finished.outcome, &finished.received)?;
+        crate::report::run_report::write(directory, &finished.outcome, &finished.arrivals)?;
     }
     Ok(())
 }

@@ -24,8 +24,8 @@ pub(crate) struct Means {
 pub(crate) struct Finished {
     pub(crate) outcome: Outcome,
     /// Where the plan asks for records, in order of time; so are the next.
-    pub(crate) received: Vec<MessageRecord>,
-    pub(crate) published: Vec<PublishRecord>,
+    pub(crate) arrivals: Vec<MessageRecord>,
+    pub(crate) departures: Vec<PublishRecord>,
 }
 
 /// Runs `plan`, whose brokers these are.
@@ -42,13 +42,10 @@ pub(crate) async fn perform(
     let options = ExecuteOptions {
         pids: brokers.iter().map(|broker| broker.pid).collect(),
         title: means.title.clone(),
-        agents: means.agents.clone(),
-        token: means.token.clone(),
-        ntp: means.ntp.clone(),
         ..ExecuteOptions::default()
     };
     match execute_closely(plan, &options, progress).await {
-        Ok(Execution { outcome, received, published, .. }) => Ok(Finished { outcome, received, published }),
+        Ok(Execution { outcome, arrivals, departures, .. }) => Ok(Finished { outcome, arrivals, departures }),
         Err(error) => Err(brokers.iter_mut().fold(error, |error, broker| broker.blame(error))),
     }
 }
