@@ -9,7 +9,7 @@ use tenbin_codec::{ProtocolVersion, QoS};
 
 use crate::compare::CompareArgs;
 use crate::pattern::PatternArgs;
-use crate::run::RunArgs;
+use crate::run::{AgentArgs, RunArgs};
 use crate::target::TargetArg;
 use crate::values::{positive_duration, qos, version};
 
@@ -26,6 +26,8 @@ pub enum Command {
     Compare(Box<CompareArgs>),
     /// Find how many messages a second one or more brokers move, and the processor time they take for it
     Throughput(ThroughputArgs),
+    /// Wait for `run --agents` on another machine to say what load to make from this one
+    Agent(AgentArgs),
 }
 
 /// Arguments of `scenario`. What is not given is as the scenario has it.

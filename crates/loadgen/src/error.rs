@@ -57,8 +57,22 @@ pub enum LoadgenError {
         /// Why.
         reason: String,
     },
-    /// A file could not be read, or holds something else.
-    Read {
+    /// An agent cannot be reached, refuses, has failed or is lost; or cannot listen.
+    Agent {
+        /// Where.
+        address: String,
+        /// Why.
+        reason: String,
+    },
+    /// An NTP server does not tell the time.
+    Ntp {
+        /// Which.
+        server: String,
+        /// Why.
+        reason: String,
+    },
+    /// A file cannot be read, or holds something else.
+    Unusable {
         /// Which.
         path: PathBuf,
         /// Why.
@@ -90,6 +104,11 @@ impl LoadgenError {
         Self::Connect { address: address.to_owned(), reason: reason.to_string() }
     }
 
+    /// The agent at `address` cannot go on, because of `reason`.
+    pub(crate) fn agent(address: &str, reason: String) -> Self {
+        Self::Agent { address: address.to_owned(), reason }
+    }
+
     /// The connection of `client` ended, because of `reason`.
     pub(crate) fn lost(client: &str, reason: impl fmt::Display) -> Self {
         Self::ConnectionLost { client: client.to_owned(), reason: reason.to_string() }
@@ -112,7 +131,9 @@ impl fmt::Display for LoadgenError {
             Self::Scenario(error) => error.fmt(f),
             Self::Connect { address, reason } => write!(f, "cannot connect to {address}: {reason}"),
             Self::ConnectionLost { client, reason } => write!(f, "{client} lost its connection: {reason}"),
-            Self::Read { path, reason } => write!(f, "cannot use {}: {reason}", path.display()),
+            Self::Agent { address, reason } => write!(f, "agent {address}: {reason}"),
+            Self::Ntp { server, reason } => write!(f, "NTP server {server}: {reason}"),
+            Self::Unusable { path, reason } => write!(f, "cannot use {}: {reason}", path.display()),
             Self::Write { path, source } => write!(f, "cannot write {}: {source}", path.display()),
             Self::Assertions { failed, of: 1 } if *failed == 1 => f.write_str("the assertion failed"),
             Self::Assertions { failed, of } => write!(f, "{failed} of {of} assertions failed"),

@@ -59,6 +59,7 @@ pub fn run_to(command: Command, out: &mut dyn Write) -> Result<(), LoadgenError>
         Command::Pattern(args) => runtime.block_on(pattern::run(args, out)),
         Command::Compare(args) => runtime.block_on(compare::run(*args, out)),
         Command::Throughput(args) => runtime.block_on(throughput::run(args, out)),
+        Command::Agent(args) => runtime.block_on(run::agents::serve(args, out)),
     };
     // After an interrupt a publisher may still sleep up to its next message.
     runtime.shutdown_background();

@@ -51,7 +51,7 @@ impl Conf {
     /// A file that cannot be read; a key that MQTTLoader does not have, or a value that it would not take, by line.
     pub(crate) fn read(path: Option<&Path>) -> Result<Self, LoadgenError> {
         let Some(path) = path else { return Ok(Self::default()) };
-        let unread = |error: io::Error| LoadgenError::Read { path: path.to_owned(), reason: error.to_string() };
+        let unread = |error: io::Error| LoadgenError::Unusable { path: path.to_owned(), reason: error.to_string() };
         let bytes = std::fs::read(path).map_err(unread)?;
         Self::parse(&bytes).map_err(|wrong| LoadgenError::Arguments(format!("{}, {wrong}", path.display())))
     }

@@ -17,6 +17,7 @@
 
 mod addresses;
 mod alarm;
+mod any_certificate;
 mod comeback;
 mod control;
 mod crew;
@@ -34,6 +35,7 @@ mod sink;
 mod stall;
 mod streams;
 mod thread;
+mod tls;
 mod transport;
 mod window;
 
@@ -42,8 +44,8 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
 use self::addresses::Addresses;
-pub(crate) use self::crew::Slice;
 use self::crew::Crew;
+pub(crate) use self::crew::Slice;
 use self::driver::{Common, Stage};
 pub(super) use self::frame::{FrameOptions, Frames};
 use self::handshake::Greeting;
