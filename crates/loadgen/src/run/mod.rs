@@ -13,6 +13,7 @@
 pub(crate) mod agents;
 mod args;
 pub(crate) mod assertion;
+mod clients;
 mod clock;
 pub(crate) mod command;
 pub(crate) mod conf;

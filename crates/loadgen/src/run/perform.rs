@@ -42,6 +42,9 @@ pub(crate) async fn perform(
     let options = ExecuteOptions {
         pids: brokers.iter().map(|broker| broker.pid).collect(),
         title: means.title.clone(),
+        agents: means.agents.clone(),
+        token: means.token.clone(),
+        ntp: means.ntp.clone(),
         ..ExecuteOptions::default()
     };
     match execute_closely(plan, &options, progress).await {

@@ -50,11 +50,20 @@ impl Agents {
         Ok(Self { links, clock, before, watched: Instant::now() })
     }
 
-    /// Second 0 of the run is when `clock` shows `at_unix_ns`: late enough for the word to get there.
+    /// From the word to start to the start: long enough for the word to get everywhere.
+    pub(crate) fn lead(&self) -> Duration {
+        let farthest = self.before.iter().map(|offset| offset.uncertainty_ns).max().unwrap_or(0);
+        START_LEAD + Duration::from_nanos(farthest) * 10
+    }
+
+    /// Second 0 of the run is when the controller's clock shows `at_unix_ns`.
+    ///
+    /// # Errors
+    /// An agent is lost, or heard of it too late.
     pub(crate) async fn start(&mut self, at_unix_ns: u64) -> Result<(), LoadgenError> {
+        self.tell(|| Message::Start { at_unix_ns }).await?;
         for link in &mut self.links {
-            link.send(&Message::Start { at_unix_ns }).await?;
-            link.expect_status();
+            link.started().await?;
         }
         Ok(())
     }
@@ -130,13 +139,15 @@ fn check_divisible(plan: &Plan, agents: usize) -> Result<(), LoadgenError> {
     Ok(())
 }
 
-/// By how much each agent's clock is ahead. The agents are asked in turns, so that what disturbs the machine for a moment
-/// disturbs few questions of each.
+/// By how much each agent's clock is ahead. One question follows the other, which both sides answer quickest when they
+/// are awake; the agents are asked in turns, so that what disturbs a machine for a moment disturbs few questions of each.
 async fn clocks(links: &mut [Link], clock: RunClock) -> Result<Vec<Offset>, LoadgenError> {
     let mut probes = vec![Vec::new(); links.len()];
-    for _ in 0..PROBES {
+    for _ in 0..PROBE_ROUNDS {
         for (link, probes) in links.iter_mut().zip(&mut probes) {
-            probes.push(link.probe(clock).await?);
+            for _ in 0..PROBES {
+                probes.push(link.probe(clock).await?);
+            }
         }
         tokio::time::sleep(PROBE_PAUSE).await;
     }
@@ -168,8 +179,10 @@ fn note(address: &str, before: Offset, after: Offset) -> String {
     format!("clock of agent {address}: {before}, set right; {drift}{warning}")
 }
 
-const PROBES: usize = 40;
-const PROBE_PAUSE: Duration = Duration::from_millis(10);
+const PROBE_ROUNDS: usize = 4;
+const PROBES: usize = 10;
+const PROBE_PAUSE: Duration = Duration::from_millis(100);
+const START_LEAD: Duration = Duration::from_millis(200);
 const WATCHING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// More than this is worth a warning.

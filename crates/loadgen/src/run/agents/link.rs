@@ -58,7 +58,7 @@ impl Link {
         self.send(&Message::Probe).await?;
         match self.receive().await? {
             Message::Answer { received_ns, answered_ns } => {
-                Ok(Probe { asked_ns, received_ns, answered_ns, heard_ns: clock.now_ns() })
+                Ok(Probe { asked_ns, received_ns, answered_ns, heard_ns: clock.at_ns(self.wire.read_at()) })
             }
             message => Err(self.unexpected(&message)),
         }
@@ -80,7 +80,7 @@ impl Link {
     pub(super) fn listen(&mut self) -> Result<(), LoadgenError> {
         while let Some(message) = self.wire.try_receive().map_err(|reason| self.lost(reason))? {
             match self.unless_failed(message)? {
-                Message::Status(status) => (self.status, self.heard) = (status, Instant::now()),
+                Message::Status(status) => self.take(status)?,
                 message => return Err(self.unexpected(&message)),
             }
         }
@@ -90,9 +90,12 @@ impl Link {
         Ok(())
     }
 
-    /// From now on it is listened to: its silence counts from here.
-    pub(super) fn expect_status(&mut self) {
-        self.heard = Instant::now();
+    /// Waits for the first that it says of its run.
+    pub(super) async fn started(&mut self) -> Result<(), LoadgenError> {
+        match self.receive().await? {
+            Message::Status(status) => self.take(status),
+            message => Err(self.unexpected(&message)),
+        }
     }
 
     /// What it has recorded, once it has finished.
@@ -111,6 +114,17 @@ impl Link {
     /// Lets the agent go: once this is over it takes another controller.
     pub(super) async fn close(self) {
         self.wire.close(None).await;
+    }
+
+    fn take(&mut self, mut status: Status) -> Result<(), LoadgenError> {
+        self.heard = Instant::now();
+        match status.failure.take() {
+            Some(failure) => Err(self.lost(failure)),
+            None => {
+                self.status = status;
+                Ok(())
+            }
+        }
     }
 
     /// The next message but those that only say that it is there.

@@ -75,8 +75,8 @@ impl Session {
     }
 
     async fn tell_time(&mut self) -> Result<(), String> {
-        let received_ns = self.clock.now_ns();
-        // The time to write it down counts as time on the way; it is as long as that of the question.
+        let received_ns = self.clock.at_ns(self.wire.read_at());
+        // The time to write it down counts as time on the way, as that of the question does.
         self.wire.send(&Message::Answer { received_ns, answered_ns: self.clock.now_ns() }).await
     }
 

@@ -1,5 +1,5 @@
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
 use tokio::io::AsyncWriteExt;
@@ -13,6 +13,8 @@ pub(super) struct Wire {
     stream: TcpStream,
     /// Read, and not taken yet.
     input: BytesMut,
+    /// When something was read last.
+    read_at: Instant,
     /// Bytes of the longest frame that is taken.
     limit: usize,
 }
@@ -21,12 +23,17 @@ impl Wire {
     /// A new connection. Until [`Wire::trust`] it takes short messages only, for nobody knows yet who sends them.
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        Ok(Self { stream, input: BytesMut::new(), limit: STRANGER_LIMIT })
+        Ok(Self { stream, input: BytesMut::new(), read_at: Instant::now(), limit: STRANGER_LIMIT })
     }
 
     /// The other side has shown who it is.
     pub(super) fn trust(&mut self) {
         self.limit = MESSAGE_LIMIT;
+    }
+
+    /// When the last message had come.
+    pub(super) fn read_at(&self) -> Instant {
+        self.read_at
     }
 
     /// Sends `message`. Not cancel safe: half a frame may have gone.
@@ -131,7 +138,10 @@ impl Wire {
         self.input.reserve(READ_SIZE);
         match self.stream.try_read_buf(&mut self.input) {
             Ok(0) => Err(CLOSED.to_owned()),
-            Ok(_) => Ok(true),
+            Ok(_) => {
+                self.read_at = Instant::now();
+                Ok(true)
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
             Err(error) => Err(error.to_string()),
         }
