@@ -85,6 +85,13 @@ pub enum LoadgenError {
         /// Why.
         source: io::Error,
     },
+    /// The run did not come out as it had to. What failed has been printed.
+    Assertions {
+        /// Assertions that failed.
+        failed: usize,
+        /// Of how many.
+        of: usize,
+    },
     /// Results could not be printed.
     Print(io::Error),
     /// Stopped from outside.
@@ -128,6 +135,8 @@ impl fmt::Display for LoadgenError {
             Self::Ntp { server, reason } => write!(f, "NTP server {server}: {reason}"),
             Self::Unusable { path, reason } => write!(f, "cannot use {}: {reason}", path.display()),
             Self::Write { path, source } => write!(f, "cannot write {}: {source}", path.display()),
+            Self::Assertions { failed, of: 1 } if *failed == 1 => f.write_str("the assertion failed"),
+            Self::Assertions { failed, of } => write!(f, "{failed} of {of} assertions failed"),
             Self::Print(source) => write!(f, "cannot print the results: {source}"),
             Self::Interrupted => f.write_str("interrupted"),
         }

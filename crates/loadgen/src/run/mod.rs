@@ -11,22 +11,38 @@
 //! of its own thread; nothing is shared while the load runs. An [`Outcome`] is all that reports look at.
 
 pub(crate) mod agents;
+mod args;
+pub(crate) mod assertion;
 mod clients;
 mod clock;
+pub(crate) mod command;
+pub(crate) mod conf;
 mod engine;
 mod execute;
+pub(crate) mod figure;
 mod host_port;
+mod junit;
+mod mqttloader_record;
+mod mqttloader_summary;
 mod ntp;
 mod offset;
 mod outcome;
+pub(crate) mod perform;
 mod plan;
+pub(crate) mod planning;
 mod record;
+#[cfg(test)]
+pub(crate) mod sample;
 mod self_test;
 mod stamp;
+mod summary;
 mod usage;
+mod utc;
+pub(crate) mod values;
 mod watch;
 
 pub use agents::AgentArgs;
+pub use args::{LoadArgs, RunArgs};
 pub use execute::run_plan;
 pub use outcome::{
     AudienceOutcome, BrokerUsage, Connections, Latency, Outcome, Second, SubscriberOutcome, Throughput, Verdict,

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::session;
 use crate::LoadgenError;
-use crate::args::positive_duration;
+use crate::values::positive_duration;
 use crate::interrupt::unless_interrupted;
 use crate::run::clock::RunClock;
 

@@ -13,7 +13,7 @@ use super::shared::Phase;
 use super::sink::Sink;
 use super::stall::Patience;
 use crate::LoadgenError;
-use crate::run::Part;
+use crate::run::{Pace, Part};
 
 /// What a thread tells the engine.
 #[derive(Debug)]
@@ -77,6 +77,10 @@ async fn lead(driver: &Rc<Driver>, crew: &Crew, reports: &mpsc::Sender<Report>) 
     if let Stage::Run { start_ns } = stage {
         driver.start(start_ns);
         sinks.into_iter().for_each(|(sink, link)| drop(clients.spawn_local(sink.run(link))));
+        if !matches!(driver.plan().publishers.pace, Pace::Open { .. }) {
+            // Who has no schedule would begin at the word.
+            tokio::time::sleep_until(driver.common.clock.instant(start_ns).into()).await;
+        }
         publishers.into_iter().for_each(|(publisher, link)| drop(clients.spawn_local(publisher.run(link))));
         let background = attend(driver);
         stage = next(stage).await;
