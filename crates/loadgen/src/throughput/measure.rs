@@ -15,9 +15,9 @@ use super::cpu::Usage;
 use super::frames::PublishFrame;
 use super::publisher::Publisher;
 use super::subscriber::Subscriber;
-use super::target::RunningBroker;
 use super::window::{Phase, Window};
 use crate::progress::Progress;
+use crate::target::RunningBroker;
 use crate::{LoadgenError, ThroughputArgs};
 
 /// What one run found.
@@ -136,7 +136,8 @@ impl Load {
         let share = if args.fanout { "" } else { "$share/throughput/" };
         let filter = TopicFilter::try_from(format!("{share}{topic}").as_str()).expect("the topic is plain");
 
-        let (address, version) = (broker.address.as_str(), args.protocol);
+        let address = broker.address();
+        let (address, version) = (address.as_str(), args.protocol);
         let mut subscribers = Vec::new();
         for index in 0..args.subscribers {
             let connection = Connection::open(address, version, format!("subscriber-{index}-{run}")).await?;

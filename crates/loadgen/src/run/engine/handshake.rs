@@ -11,6 +11,7 @@ use tenbin_codec::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::link::Link;
+use super::tls::Tls;
 use super::transport::Transport;
 use crate::LoadgenError;
 use crate::run::{ConnectionOptions, Version, WillOptions};
@@ -22,6 +23,8 @@ pub(super) struct Client {
     pub(super) id: String,
     /// Where it connects, for people.
     pub(super) place: String,
+    /// The name that the broker was given by, which is the one in its certificate.
+    pub(super) host: String,
     /// Tried one after the other.
     pub(super) addresses: Vec<SocketAddr>,
     /// What it subscribes to, unless its session has it already.
@@ -50,11 +53,13 @@ pub(super) struct Greeting {
     /// `None`: the session ends with the connection.
     session_expiry: Option<u32>,
     will: Option<Will>,
+    tls: Option<Tls>,
 }
 
 impl Greeting {
     /// # Errors
-    /// What cannot be said in MQTT: a user name of more than 65,535 bytes, a Will without a topic.
+    /// What cannot be said in MQTT: a user name of more than 65,535 bytes, a Will without a topic. Files for TLS that
+    /// cannot be used.
     pub(super) fn new(options: &ConnectionOptions, tag: u16) -> Result<Self, LoadgenError> {
         let wrong = |what: &str, why: String| LoadgenError::Arguments(format!("{what}: {why}"));
         let user_name = options.user_name.as_deref().map(Text::try_from).transpose();
@@ -74,6 +79,7 @@ impl Greeting {
             keep_alive: options.keep_alive,
             session_expiry,
             will: options.will.as_ref().map(|options| will(options, tag)).transpose()?,
+            tls: options.tls.as_ref().map(Tls::new).transpose()?,
         })
     }
 
@@ -118,7 +124,7 @@ impl Greeting {
     /// # Errors
     /// As [`Greeting::open`].
     pub(super) async fn forget(&self, client: &Client) -> Result<(), LoadgenError> {
-        let connect = Connect { will: None, clean_start: true, ..self.connect_packet(client, true)? };
+        let connect = Connect { clean_start: true, ..self.connect_packet(&client.id, false, true)? };
         let connect = Connect { properties: Default::default(), ..connect };
         let connected = within(client, self.exchange_connect(client, connect)).await?;
         connected.link.close(Some(&self.goodbye())).await;
@@ -138,22 +144,27 @@ impl Greeting {
     }
 
     async fn connect(&self, client: &Client, is_first: bool) -> Result<Connected, LoadgenError> {
-        let connect = self.connect_packet(client, is_first)?;
+        let connect = self.connect_packet(&client.id, client.has_will, is_first)?;
         within(client, self.exchange_connect(client, connect)).await
     }
 
-    /// CONNECT of `client`, for the first time in this run or again.
+    /// CONNECT of a client, for the first time in this run or again; with the plan's Will, if there is one, or without.
     ///
     /// # Errors
     /// The Client Identifier is none.
-    pub(super) fn connect_packet(&self, client: &Client, is_first: bool) -> Result<Connect, LoadgenError> {
-        let client_id = Text::try_from(client.id.as_str())
-            .map_err(|error| LoadgenError::Arguments(format!("client id {:?}: {error}", client.id)))?;
+    pub(super) fn connect_packet(
+        &self,
+        client_id: &str,
+        has_will: bool,
+        is_first: bool,
+    ) -> Result<Connect, LoadgenError> {
+        let client_id = Text::try_from(client_id)
+            .map_err(|error| LoadgenError::Arguments(format!("client id {client_id:?}: {error}")))?;
         let keeps = self.keeps_sessions();
         let mut connect = Connect::new(self.version, client_id);
         connect.clean_start = !keeps || (self.version.is_v5() && is_first);
         connect.keep_alive = self.keep_alive;
-        connect.will = self.will.clone().filter(|_| client.has_will);
+        connect.will = self.will.clone().filter(|_| has_will);
         connect.user_name = self.user_name.clone();
         connect.password = self.password.clone();
         if self.version.is_v5() {
@@ -164,8 +175,9 @@ impl Greeting {
 
     async fn exchange_connect(&self, client: &Client, connect: Connect) -> Result<Connected, String> {
         let begun = Instant::now();
-        let mut transport =
-            Transport::open(client.addresses.iter().copied()).await.map_err(|error| error.to_string())?;
+        let tls = self.tls.as_ref().map(|tls| (tls, client.host.as_str()));
+        let opened = Transport::open(client.addresses.iter().copied(), tls).await;
+        let mut transport = opened.map_err(|error| error.to_string())?;
         let mut input = BytesMut::new();
         let keep_alive = connect.keep_alive;
         let packet = exchange(&mut transport, &mut input, self.version, Packet::Connect(Box::new(connect))).await?;
