@@ -279,8 +279,7 @@ impl Storm {
                 continue;
             }
             if let Some(stream) = self.streams[place as usize].take() {
-                // A reset, after which nobody has to wait for the port.
-                let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+                reset(stream);
                 self.recorder.cut();
                 self.away.push_back((now + away, place));
             }
@@ -334,6 +333,7 @@ impl Storm {
                 }
             }
         }
+        self.streams.drain(..).flatten().for_each(reset);
         Ok(())
     }
 }
@@ -350,6 +350,11 @@ fn is_there(stream: &mut TcpStream) -> bool {
             Err(_) => return false,
         }
     }
+}
+
+/// Ends a connection so that nobody has to wait for its port.
+fn reset(stream: TcpStream) {
+    let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
 }
 
 /// Whether this machine has run out of something: ports, files, memory.
