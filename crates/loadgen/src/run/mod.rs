@@ -22,6 +22,7 @@ mod usage;
 mod watch;
 
 pub use execute::run_plan;
+pub(crate) use execute::{ExecuteOptions, Execution, execute_closely};
 pub use outcome::{
     AudienceOutcome, BrokerUsage, Connections, Latency, Outcome, Second, SubscriberOutcome, Throughput, Verdict,
 };
