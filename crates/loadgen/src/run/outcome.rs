@@ -100,7 +100,7 @@ pub struct AudienceOutcome {
     pub shared: bool,
     /// What it had to get and what it got.
     pub verdict: Verdict,
-    /// Latency of its arrivals, of the whole run, to two significant digits.
+    /// Latency of its arrivals, of the whole run, as exact as its subscribers'.
     pub latency: Option<Latency>,
     /// Jain's index over its members' arrivals: 1 where all got as many, 1/n where one got all.
     pub jain: Option<f64>,
