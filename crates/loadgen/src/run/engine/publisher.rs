@@ -135,6 +135,8 @@ impl Publisher {
             drop(now);
             self.forget_block();
             let Some(connected) = come_back(&self.driver, &self.client, CutWhose::Publishers, end).await else { break };
+            // It was away when it was to be cut again.
+            self.control.take_cut();
             let mut new = connected.link;
             self.in_flight.set_limit(in_flight_limit(&self.driver, &connected.connack));
             if connected.connack.session_present { self.send_again(&mut new) } else { self.forget_in_flight() }
