@@ -7,15 +7,27 @@ use clap::{Args, Subcommand, ValueEnum};
 use tenbin_client::ReportCarrier;
 use tenbin_codec::{ProtocolVersion, QoS};
 
-use crate::throughput::TargetArg;
+use crate::compare::CompareArgs;
+use crate::pattern::PatternArgs;
+use crate::run::{AgentArgs, RunArgs};
+use crate::target::TargetArg;
+use crate::values::{positive_duration, qos, version};
 
 /// What the load generator can do.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
     /// Repeat a published experiment on share groups and print the figures beside the published ones
     Scenario(ScenarioArgs),
+    /// Put any load on any broker and say what became of each message; takes MQTTLoader's configuration
+    Run(Box<RunArgs>),
+    /// Measure the four patterns of one broker or several, and one subscriber or a share group on each
+    Pattern(PatternArgs),
+    /// Put the same load on several brokers, or on this program's broker with several policies, in turns
+    Compare(Box<CompareArgs>),
     /// Find how many messages a second one or more brokers move, and the processor time they take for it
     Throughput(ThroughputArgs),
+    /// Wait for `run --agents` on another machine to say what load to make from this one
+    Agent(AgentArgs),
 }
 
 /// Arguments of `scenario`. What is not given is as the scenario has it.
@@ -125,7 +137,7 @@ impl Reports {
 /// Arguments of `throughput`.
 #[derive(Debug, Clone, Args)]
 pub struct ThroughputArgs {
-    /// A broker: NAME=HOST:PORT[,pid=PID], or `tenbin` or `mosquitto` to start one for each run; ratios are to
+    /// A broker: [NAME=]HOST:PORT[,pid=PID], or `tenbin` or `mosquitto` to start one for each run; ratios are to
     /// the first
     #[arg(long = "target", value_name = "TARGET", required = true)]
     pub(crate) targets: Vec<TargetArg>,
@@ -169,59 +181,4 @@ pub struct ThroughputArgs {
     /// Deliveries that may be outstanding, over all connections
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) window: u64,
-}
-
-/// Reads `250us`, `10.7ms`, `15s` or `2m`.
-fn positive_duration(text: &str) -> Result<Duration, String> {
-    let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(unit_at);
-    let seconds = match unit {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "m" => 60.0,
-        _ => return Err("want a number and a unit: us, ms, s or m".to_owned()),
-    };
-    let number: f64 = number.parse().map_err(|_| format!("{number:?} is no number"))?;
-    match Duration::try_from_secs_f64(number * seconds) {
-        Ok(Duration::ZERO) => Err("want more than zero".to_owned()),
-        Ok(duration) if duration <= LONGEST => Ok(duration),
-        _ => Err("want more than zero and at most 24 h".to_owned()),
-    }
-}
-
-fn qos(text: &str) -> Result<QoS, String> {
-    let bits = text.parse().map_err(|_| "want 0, 1 or 2".to_owned())?;
-    QoS::from_bits(bits).ok_or_else(|| "want 0, 1 or 2".to_owned())
-}
-
-fn version(text: &str) -> Result<ProtocolVersion, String> {
-    match text {
-        "5" | "5.0" => Ok(ProtocolVersion::V5),
-        "3.1.1" => Ok(ProtocolVersion::V311),
-        _ => Err("want 5 or 3.1.1".to_owned()),
-    }
-}
-
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_have_a_number_and_a_unit() {
-        for (text, expected) in [
-            ("10ms", Duration::from_millis(10)),
-            ("10.7ms", Duration::from_micros(10_700)),
-            ("250us", Duration::from_micros(250)),
-            ("15s", Duration::from_secs(15)),
-            ("1.5m", Duration::from_secs(90)),
-        ] {
-            assert_eq!(positive_duration(text), Ok(expected), "{text}");
-        }
-        for text in ["", "10", "ms", "0ms", "-1s", "1e99s", "10 ms", "1h", "NaNs", "infs", "0.0000001us"] {
-            assert!(positive_duration(text).is_err(), "{text}");
-        }
-    }
 }

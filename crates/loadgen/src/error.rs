@@ -57,12 +57,40 @@ pub enum LoadgenError {
         /// Why.
         reason: String,
     },
+    /// An agent cannot be reached, refuses, has failed or is lost; or cannot listen.
+    Agent {
+        /// Where.
+        address: String,
+        /// Why.
+        reason: String,
+    },
+    /// An NTP server does not tell the time.
+    Ntp {
+        /// Which.
+        server: String,
+        /// Why.
+        reason: String,
+    },
+    /// A file cannot be read, or holds something else.
+    Unusable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// A file could not be written.
     Write {
         /// Which.
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// The run did not come out as it had to. What failed has been printed.
+    Assertions {
+        /// Assertions that failed.
+        failed: usize,
+        /// Of how many.
+        of: usize,
     },
     /// Results could not be printed.
     Print(io::Error),
@@ -74,6 +102,11 @@ impl LoadgenError {
     /// No connection to `address`, because of `reason`.
     pub(crate) fn connect(address: &str, reason: impl fmt::Display) -> Self {
         Self::Connect { address: address.to_owned(), reason: reason.to_string() }
+    }
+
+    /// The agent at `address` cannot go on, because of `reason`.
+    pub(crate) fn agent(address: &str, reason: String) -> Self {
+        Self::Agent { address: address.to_owned(), reason }
     }
 
     /// The connection of `client` ended, because of `reason`.
@@ -98,7 +131,12 @@ impl fmt::Display for LoadgenError {
             Self::Scenario(error) => error.fmt(f),
             Self::Connect { address, reason } => write!(f, "cannot connect to {address}: {reason}"),
             Self::ConnectionLost { client, reason } => write!(f, "{client} lost its connection: {reason}"),
+            Self::Agent { address, reason } => write!(f, "agent {address}: {reason}"),
+            Self::Ntp { server, reason } => write!(f, "NTP server {server}: {reason}"),
+            Self::Unusable { path, reason } => write!(f, "cannot use {}: {reason}", path.display()),
             Self::Write { path, source } => write!(f, "cannot write {}: {source}", path.display()),
+            Self::Assertions { failed, of: 1 } if *failed == 1 => f.write_str("the assertion failed"),
+            Self::Assertions { failed, of } => write!(f, "{failed} of {of} assertions failed"),
             Self::Print(source) => write!(f, "cannot print the results: {source}"),
             Self::Interrupted => f.write_str("interrupted"),
         }

@@ -2,6 +2,7 @@
 //!
 //! * `scenario` repeats the two published experiments on share groups: a publisher on a fixed schedule, three
 //!   workers of known speed, and the time that each message waits until its worker takes it.
+//! * `run` puts any load on any broker and says what became of each message; `pattern` and `compare` do so with several.
 //! * `throughput` finds how many messages a second any MQTT broker moves, and at what cost in processor time.
 //!
 //! It speaks to brokers over sockets only. Where none is given it starts the program's own `broker` subcommand.
@@ -10,23 +11,30 @@
 mod args;
 mod child_broker;
 mod clock;
+mod compare;
 mod error;
 mod interrupt;
 mod ledger;
+mod pattern;
 mod payload;
 mod progress;
 mod report;
 pub mod run;
+mod saturate;
 pub mod scenario;
 pub mod statistics;
+mod target;
 mod throughput;
+mod values;
 
 use std::io::{self, Write};
 
 pub use args::{Command, ScenarioArgs, ThroughputArgs};
 pub use clock::Clock;
+pub use compare::CompareArgs;
 pub use error::LoadgenError;
 pub use ledger::{Ledger, LedgerTotals, Receipt};
+pub use pattern::PatternArgs;
 
 /// Runs a subcommand to its end on a runtime of its own; results go to standard output, progress to standard
 /// error.
@@ -47,7 +55,11 @@ pub fn run_to(command: Command, out: &mut dyn Write) -> Result<(), LoadgenError>
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LoadgenError::Runtime)?;
     let result = match command {
         Command::Scenario(args) => runtime.block_on(scenario::run(args, out)),
+        Command::Run(args) => runtime.block_on(run::command::run(*args, out)),
+        Command::Pattern(args) => runtime.block_on(pattern::run(args, out)),
+        Command::Compare(args) => runtime.block_on(compare::run(*args, out)),
         Command::Throughput(args) => runtime.block_on(throughput::run(args, out)),
+        Command::Agent(args) => runtime.block_on(run::agents::serve(args, out)),
     };
     // After an interrupt a publisher may still sleep up to its next message.
     runtime.shutdown_background();

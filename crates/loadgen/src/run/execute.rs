@@ -1,4 +1,4 @@
-//! One run in this process, from the first connection to its outcome.
+//! One run, from the first connection to its outcome.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
+use super::clients::Clients;
 use super::clock::RunClock;
-use super::engine::{Engine, Slice, Status};
+use super::engine::Status;
+use super::ntp;
 use super::usage::{Usage, listener_at};
 use super::watch::{Next, Watch};
 use super::{BrokerUsage, Layout, MessageRecord, Outcome, Part, Plan, PublishRecord};
@@ -19,6 +21,12 @@ use crate::progress::Progress;
 pub(crate) struct ExecuteOptions {
     /// Processes of the brokers, in the plan's order. One that is not given is looked for by the port it listens at.
     pub(crate) pids: Vec<Option<u32>>,
+    /// Where agents listen that have all the clients; none for a run of this process.
+    pub(crate) agents: Vec<String>,
+    /// What agents want to know.
+    pub(crate) token: Option<String>,
+    /// The NTP server that the clock is set by, if any.
+    pub(crate) ntp: Option<String>,
     /// What the live line begins with.
     pub(crate) title: String,
     /// Further times at which to look at everything, from the start of the run; see [`Execution::between`].
@@ -60,10 +68,11 @@ struct Sample {
     brokers: Vec<Option<Usage>>,
 }
 
-/// Runs `plan` with all its clients in this process.
+/// Runs `plan` with all its clients in this process, or at agents.
 ///
 /// # Errors
-/// A plan that cannot be run, a broker that cannot be reached, a connection that is lost although nobody cut it.
+/// A plan that cannot be run, a broker that cannot be reached, a connection that is lost although nobody cut it; an agent
+/// that refuses or is lost, an NTP server that does not tell the time.
 pub(crate) async fn execute(
     plan: &Plan,
     options: &ExecuteOptions,
@@ -88,17 +97,20 @@ pub(crate) async fn execute_closely(
     progress: &mut Progress,
 ) -> Result<Execution, LoadgenError> {
     let layout = Arc::new(Layout::of(plan)?);
-    let clock = RunClock::new(0);
+    let (clock, note) = clock(options).await?;
     let before = process_cpu();
-    let engine = Engine::prepare(Arc::new(plan.clone()), Arc::clone(&layout), Slice::ALL, clock).await?;
-    let watched = watch(plan, options, engine, clock, progress).await?;
+    let clients = Clients::prepare(plan, Arc::clone(&layout), options, clock).await?;
+    let watched = watch(plan, options, clients, clock, progress).await?;
     progress.clear();
 
     let Watched { mut part, status, samples, pids, notes } = watched;
     let (arrivals, departures) = (part.take_records(), part.take_publish_records());
     let mut outcome = Outcome::of(plan, &layout, part);
     outcome.own_cpu_seconds = (process_cpu() - before).as_secs_f64();
-    outcome.notes = notes;
+    if !options.agents.is_empty() {
+        outcome.own_cpu_seconds += status.cpu_ns.iter().sum::<u64>() as f64 / 1e9;
+    }
+    outcome.notes = note.into_iter().chain(notes).collect();
     let counted = outcome.received.seconds_range();
     if let Some(between) = between(&samples, seconds(counted.start), seconds(counted.end)) {
         outcome.broker_usage = broker_usage(plan, &outcome, &between, &samples, &pids);
@@ -108,6 +120,14 @@ pub(crate) async fn execute_closely(
         outcome.notes.push(format!("{} messages were not taken by the broker", status.not_taken));
     }
     Ok(Execution { outcome, status, arrivals, departures, samples })
+}
+
+/// The system's clock, or one that an NTP server has set right, and what is to be known of that.
+async fn clock(options: &ExecuteOptions) -> Result<(RunClock, Option<String>), LoadgenError> {
+    let clock = RunClock::new(0);
+    let Some(server) = &options.ntp else { return Ok((clock, None)) };
+    let offset = ntp::offset(server, clock).await?;
+    Ok((clock.moved(offset.ns), Some(format!("clock of {server}: {offset}, which ours was set to"))))
 }
 
 impl Execution {
@@ -129,27 +149,24 @@ struct Watched {
 async fn watch(
     plan: &Plan,
     options: &ExecuteOptions,
-    mut engine: Engine,
+    mut clients: Clients,
     clock: RunClock,
     progress: &mut Progress,
 ) -> Result<Watched, LoadgenError> {
-    let pids = (0..plan.brokers.len()).map(|broker| pid_of(options, broker, engine.addresses(broker))).collect();
-    let start = Instant::now() + LEAD;
-    engine.start(clock.at_ns(start));
+    let pids = (0..plan.brokers.len()).map(|broker| pid_of(options, broker, clients.addresses(broker))).collect();
+    let start = Instant::now() + clients.lead();
+    clients.start(clock.at_ns(start)).await?;
     tokio::time::sleep_until(start.into()).await;
     let mut watch = Watch::new(plan);
     let mut samples = Samples::new(pids, options.looks.clone());
     let mut notes = Vec::new();
     loop {
-        let (status, at) = (engine.status(), start.elapsed());
-        if let Some(failure) = engine.take_failure() {
-            return Err(failure);
-        }
+        let (status, at) = (clients.status().await?, start.elapsed());
         samples.take_if_due(&status, at);
         progress.show(|| format!("{}{}", options.title, samples.live_line(&status, at)));
         match watch.look(&status, at) {
             Next::GoOn => {}
-            Next::Stop => engine.stop_publishing(),
+            Next::Stop => clients.stop_publishing().await?,
             Next::End => break,
             Next::GiveUp => {
                 let missing = status.expected.saturating_sub(status.received);
@@ -163,9 +180,10 @@ async fn watch(
         let left = plan.schedule.time_limit.saturating_sub(at);
         tokio::time::sleep(if left.is_zero() { TICK } else { TICK.min(left) }).await;
     }
-    let status = engine.status();
+    let status = clients.status().await?;
     samples.take(&status, start.elapsed());
-    let part = engine.finish().await?;
+    let (part, of_clients) = clients.finish().await?;
+    notes.extend(of_clients);
     Ok(Watched { part, status, samples: samples.taken, pids: samples.pids, notes })
 }
 
@@ -200,9 +218,12 @@ impl Samples {
     /// Of the time since the last sample that is half a second old.
     fn live_line(&self, status: &Status, at: Duration) -> String {
         let old = |sample: &&Sample| at.saturating_sub(sample.at) >= Duration::from_millis(500);
-        let (since, published, received) = self.taken.iter().rev().find(old).map_or((Duration::ZERO, 0, 0), |sample| {
-            (sample.at, sample.status.published, sample.status.received)
-        });
+        let (since, published, received) = self
+            .taken
+            .iter()
+            .rev()
+            .find(old)
+            .map_or((Duration::ZERO, 0, 0), |sample| (sample.at, sample.status.published, sample.status.received));
         let seconds = at.saturating_sub(since).as_secs_f64().max(1e-3);
         let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
         format!(
@@ -237,7 +258,8 @@ fn broker_usage(
     samples: &[Sample],
     pids: &[Option<u32>],
 ) -> Vec<BrokerUsage> {
-    let peak = |broker: usize| samples.iter().filter_map(|sample| Some(sample.brokers[broker]?.resident_peak_kib)).max();
+    let peak =
+        |broker: usize| samples.iter().filter_map(|sample| Some(sample.brokers[broker]?.resident_peak_kib)).max();
     let usage = |(broker, pid): (usize, &Option<u32>)| {
         let name = &plan.brokers[broker].name;
         let cpu_seconds = between.cpu_seconds[broker]?;
@@ -277,9 +299,6 @@ fn seconds(count: usize) -> Duration {
     Duration::from_secs(count as u64)
 }
 
-/// From the word to start to the start, so that all threads are awake.
-const LEAD: Duration = Duration::from_millis(20);
-
 /// From one look at a run to the next.
 const TICK: Duration = Duration::from_millis(10);
 
@@ -306,7 +325,10 @@ mod tests {
         ];
         let found = between(&samples, seconds(1), seconds(2)).unwrap();
         assert_eq!((found.seconds, found.received), (1.0, 200));
-        assert_eq!((&found.cpu_seconds[..], &found.resident_kib[..]), (&[Some(1.0), None][..], &[Some(2_001), None][..]));
+        assert_eq!(
+            (&found.cpu_seconds[..], &found.resident_kib[..]),
+            (&[Some(1.0), None][..], &[Some(2_001), None][..])
+        );
         assert_eq!(found.busiest, 0.98);
         assert!(note_of_busy_threads(found.busiest).is_some() && note_of_busy_threads(0.9).is_none());
         assert_eq!(between(&samples, seconds(9), seconds(10)), None);

@@ -10,17 +10,39 @@
 //! threads and several machines have recorded can be put together by number. The engine moves bytes and tells a recorder
 //! of its own thread; nothing is shared while the load runs. An [`Outcome`] is all that reports look at.
 
+pub(crate) mod agents;
+mod args;
+pub(crate) mod assertion;
+mod clients;
 mod clock;
+pub(crate) mod command;
+pub(crate) mod conf;
 mod engine;
 mod execute;
+pub(crate) mod figure;
+mod host_port;
+mod junit;
+mod mqttloader_record;
+mod mqttloader_summary;
+mod ntp;
+mod offset;
 mod outcome;
+pub(crate) mod perform;
 mod plan;
+pub(crate) mod planning;
 mod record;
+#[cfg(test)]
+pub(crate) mod sample;
 mod self_test;
 mod stamp;
+mod summary;
 mod usage;
+mod utc;
+pub(crate) mod values;
 mod watch;
 
+pub use agents::AgentArgs;
+pub use args::{LoadArgs, RunArgs};
 pub use execute::run_plan;
 pub(crate) use execute::{ExecuteOptions, Execution, execute_closely};
 pub use outcome::{

@@ -16,9 +16,7 @@ use tenbin_codec::{
 
 use super::clock::RunClock;
 use super::engine::{Engine, FrameOptions, Frames, Slice, Status};
-use super::{
-    Audience, Broker, ConnectionOptions, Layout, Pace, Plan, Publishers, Schedule, Spread, Stamp, Version,
-};
+use super::{Audience, Broker, ConnectionOptions, Layout, Pace, Plan, Publishers, Schedule, Spread, Stamp, Version};
 use crate::LoadgenError;
 
 /// Measures both directions and writes a line for each.

@@ -74,7 +74,6 @@ impl Watch {
             Some(_) => Next::GoOn,
         }
     }
-
 }
 
 const GRACE: Duration = Duration::from_millis(50);

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tenbin_codec::ProtocolVersion;
 
-use super::target::RunningBroker;
 use crate::progress::Progress;
 use crate::run::{
     Audience, Broker, ConnectionOptions, ExecuteOptions, Execution, Pace, Plan, Publishers, Schedule, Spread, Version,
     execute_closely,
 };
+use crate::target::RunningBroker;
 use crate::{LoadgenError, ThroughputArgs};
 
 /// What one run found.
@@ -41,6 +41,7 @@ pub(super) async fn measure(
         pids: vec![broker.pid],
         title: format!("{} {number}/{}: ", broker.name, args.runs),
         looks: vec![WARM_UP, WARM_UP + args.duration],
+        ..ExecuteOptions::default()
     };
     match execute_closely(&plan(args, broker), &options, progress).await {
         Ok(execution) => Ok(measurement(args, &execution)),
@@ -72,14 +73,9 @@ fn plan(args: &ThroughputArgs, broker: &RunningBroker) -> Plan {
     let number = RUNS.fetch_add(1, Ordering::Relaxed);
     let run = format!("{}-{number}", std::process::id());
     let topic = format!("throughput/{run}");
-    let (host, port) = broker.address.rsplit_once(':').unwrap_or((&broker.address, ""));
     Plan {
         tag: number as u16,
-        brokers: vec![Broker {
-            name: broker.name.clone(),
-            host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
-            port: port.parse().unwrap_or_default(),
-        }],
+        brokers: vec![Broker { name: broker.name.clone(), host: broker.host.clone(), port: broker.port }],
         connection: ConnectionOptions {
             version: match args.protocol {
                 ProtocolVersion::V5 => Version::V5,

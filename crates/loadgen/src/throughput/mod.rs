@@ -6,14 +6,12 @@
 
 mod measure;
 mod table;
-mod target;
 
 use std::io::Write;
 
-pub(crate) use target::TargetArg;
-
 use crate::interrupt::unless_interrupted;
 use crate::progress::Progress;
+use crate::target::{PORT, TargetArg};
 use crate::{LoadgenError, ThroughputArgs};
 
 /// Measures the targets in turns and reports them.
@@ -27,7 +25,7 @@ async fn run_all(args: &ThroughputArgs, out: &mut dyn Write) -> Result<(), Loadg
     for number in 1..=args.runs {
         for (target, measurements) in args.targets.iter().zip(&mut measurements) {
             let mut progress = Progress::new();
-            let mut broker = target.start().await?;
+            let mut broker = target.start(PORT).await?;
             let measurement = measure::measure(args, &mut broker, number, &mut progress).await?;
             drop(progress);
             table::write_run(out, target.name(), number, &measurement).map_err(LoadgenError::Print)?;

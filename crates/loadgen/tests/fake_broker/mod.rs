@@ -1,5 +1,6 @@
 //! A broker of a hundred lines for tests: share groups served in turn, all QoS levels, faults on demand.
 
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -20,6 +21,22 @@ pub(crate) struct Faults {
     pub(crate) stall: Option<u64>,
     /// Ends all connections instead of delivering this message.
     pub(crate) die: Option<u64>,
+    pub(crate) often: Often,
+}
+
+/// What it does wrong again and again: each is done to every so-many-th message.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Often {
+    pub(crate) lose: Option<u64>,
+    pub(crate) duplicate: Option<u64>,
+    /// As `duplicate`, with the DUP flag on the copy.
+    pub(crate) redeliver: Option<u64>,
+    /// Delivered after the publisher's next message.
+    pub(crate) hold_back: Option<u64>,
+    /// Delivered to all members of the share group.
+    pub(crate) give_to_all: Option<u64>,
+    /// One byte of the payload's stamp is another.
+    pub(crate) damage: Option<u64>,
 }
 
 /// Longer than the driver waits before it gives up what is outstanding.
@@ -49,6 +66,8 @@ struct State {
     connections: Vec<TcpStream>,
     subscribers: Vec<Subscriber>,
     messages: u64,
+    /// Held back, by publisher.
+    held: HashMap<SocketAddr, (u64, Publish)>,
 }
 
 struct Subscriber {
@@ -111,7 +130,7 @@ impl Broker {
                 Some(Packet::UnsubAck(UnsubAck { packet_id: unsubscribe.packet_id, properties, reasons }))
             }
             Packet::Publish(publish) => {
-                self.deliver(&publish);
+                self.take(publish.clone(), stream.peer_addr().ok());
                 match publish.qos {
                     QoS::AtMostOnce => None,
                     QoS::AtLeastOnce => publish.packet_id.map(|id| Packet::PubAck(ack(id))),
@@ -129,7 +148,7 @@ impl Broker {
         }
     }
 
-    fn deliver(&self, publish: &Publish) {
+    fn take(&self, publish: Publish, peer: Option<SocketAddr>) {
         let mut state = self.state.lock().unwrap();
         let number = state.messages;
         state.messages += 1;
@@ -142,23 +161,54 @@ impl Broker {
             }
             return;
         }
-        if self.faults.lose == Some(number) {
+        let Some(peer) = peer else { return };
+        let held = state.held.remove(&peer);
+        if held.is_none() && is_its_turn(number, self.faults.often.hold_back) {
+            state.held.insert(peer, (number, publish));
             return;
         }
-        let copies = if self.faults.duplicate == Some(number) { 2 } else { 1 };
+        self.deliver(&mut state, number, publish);
+        if let Some((number, publish)) = held {
+            self.deliver(&mut state, number, publish);
+        }
+    }
+
+    fn deliver(&self, state: &mut State, number: u64, mut publish: Publish) {
+        let often = self.faults.often;
+        if self.faults.lose == Some(number) || is_its_turn(number, often.lose) {
+            return;
+        }
+        if is_its_turn(number, often.damage) {
+            let mut payload = publish.payload.to_vec();
+            // The stream's highest byte: there is no such stream.
+            payload[10] ^= 0x80;
+            publish.payload = payload.into();
+        }
         let is_wanted = |subscriber: &&mut Subscriber| match subscriber.filter.shared() {
             Some(shared) => shared.filter.matches(&publish.topic),
             None => subscriber.filter.matches(&publish.topic),
         };
         let mut wanted: Vec<_> = state.subscribers.iter_mut().filter(is_wanted).collect();
-        if wanted.first().is_some_and(|first| first.filter.is_shared()) {
+        let is_shared = wanted.first().is_some_and(|first| first.filter.is_shared());
+        if is_shared && !is_its_turn(number, often.give_to_all) {
             let turn = number as usize % wanted.len();
             wanted = vec![wanted.swap_remove(turn)];
         }
         for subscriber in wanted {
-            (0..copies).for_each(|_| subscriber.send(publish.clone()));
+            subscriber.send(publish.clone());
+            if self.faults.duplicate == Some(number) || is_its_turn(number, often.duplicate) {
+                subscriber.send(publish.clone());
+            }
+            if is_its_turn(number, often.redeliver) {
+                subscriber.send(Publish { dup: true, ..publish.clone() });
+            }
         }
     }
+}
+
+/// Whether message `number` is one of every `every`; the first of all is none of them.
+fn is_its_turn(number: u64, every: Option<u64>) -> bool {
+    every.is_some_and(|every| number % every == every - 1)
 }
 
 impl Subscriber {

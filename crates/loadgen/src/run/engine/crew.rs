@@ -1,7 +1,9 @@
+use serde::{Deserialize, Serialize};
+
 use crate::run::{Layout, Plan};
 
 /// The part of a run that one process does: client k of each kind is in process k mod `of`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Slice {
     /// Number of the process.
     pub(crate) index: u32,

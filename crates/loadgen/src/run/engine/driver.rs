@@ -129,6 +129,7 @@ impl Driver {
         Client {
             id,
             place: place(&self.plan().brokers[broker]),
+            host: self.plan().brokers[broker].host.clone(),
             addresses: self.common.addresses.in_turns(broker, turn).collect(),
             subscription: None,
             has_will: false,

@@ -11,6 +11,7 @@ use tenbin_codec::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::link::Link;
+use super::tls::Tls;
 use super::transport::Transport;
 use crate::LoadgenError;
 use crate::run::{ConnectionOptions, Version, WillOptions};
@@ -22,6 +23,8 @@ pub(super) struct Client {
     pub(super) id: String,
     /// Where it connects, for people.
     pub(super) place: String,
+    /// The name that the broker was given by, which is the one in its certificate.
+    pub(super) host: String,
     /// Tried one after the other.
     pub(super) addresses: Vec<SocketAddr>,
     /// What it subscribes to, unless its session has it already.
@@ -50,11 +53,13 @@ pub(super) struct Greeting {
     /// `None`: the session ends with the connection.
     session_expiry: Option<u32>,
     will: Option<Will>,
+    tls: Option<Tls>,
 }
 
 impl Greeting {
     /// # Errors
-    /// What cannot be said in MQTT: a user name of more than 65,535 bytes, a Will without a topic.
+    /// What cannot be said in MQTT: a user name of more than 65,535 bytes, a Will without a topic. Files for TLS that
+    /// cannot be used.
     pub(super) fn new(options: &ConnectionOptions, tag: u16) -> Result<Self, LoadgenError> {
         let wrong = |what: &str, why: String| LoadgenError::Arguments(format!("{what}: {why}"));
         let user_name = options.user_name.as_deref().map(Text::try_from).transpose();
@@ -74,6 +79,7 @@ impl Greeting {
             keep_alive: options.keep_alive,
             session_expiry,
             will: options.will.as_ref().map(|options| will(options, tag)).transpose()?,
+            tls: options.tls.as_ref().map(Tls::new).transpose()?,
         })
     }
 
@@ -164,8 +170,9 @@ impl Greeting {
 
     async fn exchange_connect(&self, client: &Client, connect: Connect) -> Result<Connected, String> {
         let begun = Instant::now();
-        let mut transport =
-            Transport::open(client.addresses.iter().copied()).await.map_err(|error| error.to_string())?;
+        let tls = self.tls.as_ref().map(|tls| (tls, client.host.as_str()));
+        let opened = Transport::open(client.addresses.iter().copied(), tls).await;
+        let mut transport = opened.map_err(|error| error.to_string())?;
         let mut input = BytesMut::new();
         let keep_alive = connect.keep_alive;
         let packet = exchange(&mut transport, &mut input, self.version, Packet::Connect(Box::new(connect))).await?;

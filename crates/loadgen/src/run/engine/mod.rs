@@ -17,6 +17,7 @@
 
 mod addresses;
 mod alarm;
+mod any_certificate;
 mod bench;
 mod comeback;
 mod control;
@@ -39,6 +40,7 @@ mod sink;
 mod stall;
 mod streams;
 mod thread;
+mod tls;
 mod transport;
 mod window;
 mod worker;
@@ -48,8 +50,8 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
 use self::addresses::Addresses;
-pub(crate) use self::crew::Slice;
 use self::crew::Crew;
+pub(crate) use self::crew::Slice;
 use self::driver::{Common, Stage};
 pub(super) use self::frame::{FrameOptions, Frames};
 use self::handshake::Greeting;

@@ -139,7 +139,11 @@ impl Publisher {
             self.control.take_cut();
             let mut new = connected.link;
             self.in_flight.set_limit(in_flight_limit(&self.driver, &connected.connack));
-            if connected.connack.session_present { self.send_again(&mut new) } else { self.forget_in_flight() }
+            if connected.connack.session_present {
+                self.send_again(&mut new)
+            } else {
+                self.forget_in_flight()
+            }
             link = Some(new);
         }
         self.finish();
@@ -350,7 +354,8 @@ impl Publisher {
                 Again::Release(id) => append_ack(PacketType::PubRel, id, &mut link.out),
                 Again::Publish(id, Sent { message, due_ns, late_us }) => {
                     let (topic, sequence) = self.streams.at(message);
-                    let stamp = Stamp { due_ns, tag: self.tag, stream: self.streams.first() + topic, sequence, late_us };
+                    let stamp =
+                        Stamp { due_ns, tag: self.tag, stream: self.streams.first() + topic, sequence, late_us };
                     self.frames.append_again(topic as usize, id, stamp, &mut link.out);
                 }
             }

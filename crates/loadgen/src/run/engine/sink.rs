@@ -91,7 +91,9 @@ impl Sink {
             }
             drop(now);
             self.intake.answers.clear();
-            let Some(connected) = come_back(&self.driver, &self.client, CutWhose::Subscribers, end).await else { break };
+            let Some(connected) = come_back(&self.driver, &self.client, CutWhose::Subscribers, end).await else {
+                break;
+            };
             // It was away when it was to be cut again.
             self.control.take_cut();
             if !connected.connack.session_present {
@@ -133,7 +135,8 @@ impl Sink {
         let (driver, intake) = (&*self.driver, &mut self.intake);
         let mut recorder = driver.recorder();
         let window = driver.shared().window.as_ref();
-        let mut batch = Batch { now_ns: 0, since_ns: window.map_or(0, |window| window.since_ns()), arrivals: 0, awaited: 0 };
+        let mut batch =
+            Batch { now_ns: 0, since_ns: window.map_or(0, |window| window.since_ns()), arrivals: 0, awaited: 0 };
         let polled = link.poll_frames(cx, &mut driver.buffer.borrow_mut(), |frame| {
             if batch.now_ns == 0 {
                 batch.now_ns = driver.now_ns();

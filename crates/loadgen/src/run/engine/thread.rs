@@ -15,7 +15,7 @@ use super::sink::Sink;
 use super::stall::Patience;
 use super::worker::Worker;
 use crate::LoadgenError;
-use crate::run::Part;
+use crate::run::{Pace, Part};
 
 /// What a thread tells the engine.
 #[derive(Debug)]
@@ -83,6 +83,10 @@ async fn lead(driver: &Rc<Driver>, crew: &Crew, reports: &mpsc::Sender<Report>) 
         let sinks = watchers.into_iter().chain(sinks);
         sinks.for_each(|(sink, link)| drop(clients.spawn_local(sink.run(link))));
         workers.into_iter().for_each(|worker| drop(clients.spawn_local(worker.run())));
+        if !matches!(driver.plan().publishers.pace, Pace::Open { .. }) {
+            // Who has no schedule would begin at the word.
+            tokio::time::sleep_until(driver.common.clock.instant(start_ns).into()).await;
+        }
         publishers.into_iter().for_each(|(publisher, link)| drop(clients.spawn_local(publisher.run(link))));
         let background = attend(driver);
         stage = next(stage).await;

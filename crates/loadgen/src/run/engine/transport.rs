@@ -5,6 +5,9 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+use super::tls::{Tls, explained};
 
 /// What carries the bytes of a connection.
 ///
@@ -14,20 +17,28 @@ use tokio::net::TcpStream;
 pub(super) enum Transport {
     /// As it is.
     Tcp(TcpStream),
+    /// Under TLS. What was written may wait in it until it is flushed.
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Transport {
-    /// Connects to the first of `addresses` that answers.
+    /// Connects to the first of `addresses` that answers; with `tls` to whoever has the certificate of that name.
     ///
     /// # Errors
     /// What the last of them said.
-    pub(super) async fn open(addresses: impl IntoIterator<Item = SocketAddr>) -> io::Result<Self> {
+    pub(super) async fn open(
+        addresses: impl IntoIterator<Item = SocketAddr>,
+        tls: Option<(&Tls, &str)>,
+    ) -> io::Result<Self> {
         let mut error = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for address in addresses {
             match TcpStream::connect(address).await {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
-                    return Ok(Self::Tcp(stream));
+                    return Ok(match tls {
+                        Some((tls, name)) => Self::Tls(Box::new(tls.connect(name, stream).await?)),
+                        None => Self::Tcp(stream),
+                    });
                 }
                 Err(refused) => error = refused,
             }
@@ -40,6 +51,7 @@ impl AsyncRead for Transport {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer).map_err(explained),
         }
     }
 }
@@ -48,18 +60,21 @@ impl AsyncWrite for Transport {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes).map_err(explained),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx).map_err(explained),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

@@ -208,6 +208,7 @@ impl Storm {
         let client = Client {
             id: self.common.layout.idle_client_id(connection),
             place: String::new(),
+            host: String::new(),
             addresses: Vec::new(),
             subscription: None,
             has_will: true,

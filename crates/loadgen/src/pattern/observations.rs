@@ -1,0 +1,163 @@
+//! What the figures say: who falls behind, where latency grows.
+
+use super::measured::{Measured, Row};
+
+/// A line for each thing that can be said of the rows of one system.
+pub(super) fn of(rows: &[Row]) -> Vec<String> {
+    let mut levels: Vec<u8> = rows.iter().map(|row| row.qos).collect();
+    levels.sort_unstable();
+    levels.dedup();
+    let at = |qos: u8| rows.iter().filter(move |row| row.qos == qos).collect::<Vec<_>>();
+    levels.into_iter().flat_map(|qos| of_level(qos, &at(qos))).collect()
+}
+
+fn of_level(qos: u8, rows: &[&Row]) -> Vec<String> {
+    [throughput(rows), overload(rows), growth(rows), loss(rows)]
+        .into_iter()
+        .flatten()
+        .map(|line| format!("QoS {qos}: {line}"))
+        .collect()
+}
+
+/// `MLT-SHD delivers most, 84210 msg/s: 2.1 times as many as SGL-SGL, 1.5 times as many as …`.
+fn throughput(rows: &[&Row]) -> Option<String> {
+    let mut by_throughput = rows.to_vec();
+    by_throughput.sort_by(|a, b| b.mean.received_per_second.total_cmp(&a.mean.received_per_second));
+    let (most, others) = by_throughput.split_first()?;
+    let received = most.mean.received_per_second;
+    let others: Vec<_> = others
+        .iter()
+        .filter(|row| row.mean.received_per_second > 0.0)
+        .map(|row| format!("{:.2} times as many as {}", received / row.mean.received_per_second, row.pattern))
+        .collect();
+    let compared = if others.is_empty() { String::new() } else { format!(": {}", others.join(", ")) };
+    Some(format!("{} delivers most, {received:.0} msg/s{compared}", most.pattern))
+}
+
+fn overload(rows: &[&Row]) -> Option<String> {
+    let behind: Vec<_> = rows.iter().filter(|row| lag(&row.mean) > BEHIND).collect();
+    if behind.is_empty() {
+        return Some("all patterns deliver as fast as is published".to_owned());
+    }
+    let each = behind.iter().map(|row| {
+        format!(
+            "{} (delivers {:.0} % less than is published; {})",
+            row.pattern,
+            100.0 * lag(&row.mean),
+            busy(&row.mean)
+        )
+    });
+    Some(format!("overloaded: {}", each.collect::<Vec<_>>().join(", ")))
+}
+
+/// By what part deliveries are behind publishing.
+fn lag(mean: &Measured) -> f64 {
+    if mean.published_per_second > 0.0 { 1.0 - mean.received_per_second / mean.published_per_second } else { 0.0 }
+}
+
+/// Who has no processor time left.
+fn busy(mean: &Measured) -> String {
+    let own = format!("this program {:.1} cores", mean.own_cores);
+    let Some((one, all)) = mean.broker_cores.zip(mean.all_brokers_cores) else {
+        return format!("the brokers' load is not known, {own}");
+    };
+    let machine = std::thread::available_parallelism().map_or(f64::INFINITY, |cores| cores.get() as f64);
+    let who = if (BUSY..2.0 - BUSY).contains(&one) {
+        "a broker's one core is busy".to_owned()
+    } else if all + mean.own_cores > BUSY * machine {
+        format!("all {machine:.0} cores of the machine are busy")
+    } else if mean.own_cores > BUSY * mean.threads {
+        "this program is busy".to_owned()
+    } else {
+        "nobody's cores are busy".to_owned()
+    };
+    format!("{who}: busiest broker {one:.1} cores, {own}")
+}
+
+fn growth(rows: &[&Row]) -> Option<String> {
+    let known: Vec<_> = rows.iter().filter_map(|row| Some((row, row.mean.growth()?))).collect();
+    if known.is_empty() {
+        return None;
+    }
+    let grows: Vec<_> = known
+        .iter()
+        .filter(|(_, growth)| *growth > GROWS)
+        .map(|(row, growth)| format!("{} ({growth:.1} times as long at the end as at the beginning)", row.pattern))
+        .collect();
+    Some(match grows.as_slice() {
+        [] => "latency stays the same over the time in all patterns".to_owned(),
+        grows => format!("latency grows: {}", grows.join(", ")),
+    })
+}
+
+fn loss(rows: &[&Row]) -> Option<String> {
+    let lossy: Vec<_> = rows
+        .iter()
+        .filter(|row| row.mean.lost > 0.0)
+        .map(|row| format!("{} ({:.0})", row.pattern, row.mean.lost))
+        .collect();
+    (!lossy.is_empty()).then(|| format!("messages are lost: {}", lossy.join(", ")))
+}
+
+/// Part of what is published by which deliveries may be behind.
+const BEHIND: f64 = 0.05;
+
+/// Part of a core from which on it is full.
+const BUSY: f64 = 0.9;
+
+/// Ratio of latencies from which on they grow.
+const GROWS: f64 = 1.5;
+
+#[cfg(test)]
+mod tests {
+    use super::super::args::Pattern;
+    use super::*;
+    use crate::run::sample;
+
+    fn row(several: bool, received: f64, last_quarter_ms: f64, cores: Option<f64>) -> Row {
+        let mean = Measured {
+            published_per_second: 1000.0,
+            received_per_second: received,
+            first_quarter_ms: Some(10.0),
+            last_quarter_ms: Some(last_quarter_ms),
+            broker_cores: cores,
+            all_brokers_cores: cores,
+            lost: 0.0,
+            ..Measured::of(&sample::outcome())
+        };
+        Row { pattern: Pattern { several, shared: false }, qos: 0, mean, runs: Vec::new() }
+    }
+
+    #[test]
+    fn who_falls_behind_and_where_latency_grows_is_said() {
+        let rows = [row(false, 500.0, 80.0, Some(0.99)), row(true, 1000.0, 11.0, Some(0.3))];
+        let said = of(&rows).join("\n");
+        for part in [
+            "QoS 0: MLT-SGL delivers most, 1000 msg/s: 2.00 times as many as SGL-SGL",
+            "overloaded: SGL-SGL (delivers 50 % less than is published; a broker's one core is busy",
+            "latency grows: SGL-SGL (8.0 times",
+        ] {
+            assert!(said.contains(part), "{part} is missing in\n{said}");
+        }
+        assert!(!said.contains("lost"), "{said}");
+    }
+
+    #[test]
+    fn calm_runs_are_called_calm() {
+        let said = of(&[row(false, 999.0, 10.0, None)]).join("\n");
+        assert!(said.contains("all patterns deliver as fast") && said.contains("latency stays the same"), "{said}");
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_said_to_be_known() {
+        let said = of(&[row(false, 500.0, 10.0, None)]).join("\n");
+        assert!(said.contains("the brokers' load is not known"), "{said}");
+    }
+
+    #[test]
+    fn loss_is_named_by_pattern() {
+        let mut lossy = row(true, 1000.0, 10.0, None);
+        lossy.mean.lost = 7.0;
+        assert!(of(&[lossy]).iter().any(|line| line.contains("messages are lost: MLT-SGL (7)")));
+    }
+}

@@ -1,0 +1,205 @@
+use std::time::{Duration, Instant};
+
+use super::link::Link;
+use super::message::Message;
+use crate::LoadgenError;
+use crate::run::clock::RunClock;
+use crate::run::engine::{Slice, Status};
+use crate::run::host_port::with_port;
+use crate::run::offset::Offset;
+use crate::run::record::Part;
+use crate::run::{Pace, Plan};
+
+/// The agents of a run, each with its slice of the plan: for the controller what an engine is to a single process.
+pub(crate) struct Agents {
+    links: Vec<Link>,
+    clock: RunClock,
+    /// The agents' clocks before the run.
+    before: Vec<Offset>,
+    /// When they were last told that somebody is watching.
+    watched: Instant,
+}
+
+impl Agents {
+    /// Connects to the agents at `addresses`, sets their clocks right by `clock` and lets them connect their clients.
+    ///
+    /// # Errors
+    /// An agent that cannot be reached, refuses, or cannot connect its clients; it is named. A plan that cannot be
+    /// divided.
+    pub(crate) async fn prepare(
+        addresses: &[String],
+        token: Option<&str>,
+        plan: &Plan,
+        clock: RunClock,
+    ) -> Result<Self, LoadgenError> {
+        check_divisible(plan, addresses.len())?;
+        let mut links = Vec::new();
+        for address in addresses {
+            links.push(Link::open(&with_port(address, super::PORT), token).await?);
+        }
+        let before = clocks(&mut links, clock).await?;
+        let of = links.len() as u32;
+        for ((index, link), offset) in (0..).zip(&mut links).zip(&before) {
+            let slice = Slice { index, of };
+            let plan = Box::new(plan.clone());
+            link.send(&Message::Prepare { plan, slice, move_clock_ns: offset.ns.saturating_neg() }).await?;
+        }
+        for link in &mut links {
+            link.ready().await?;
+        }
+        Ok(Self { links, clock, before, watched: Instant::now() })
+    }
+
+    /// From the word to start to the start: long enough for the word to get everywhere.
+    pub(crate) fn lead(&self) -> Duration {
+        let farthest = self.before.iter().map(|offset| offset.uncertainty_ns).max().unwrap_or(0);
+        START_LEAD + Duration::from_nanos(farthest) * 10
+    }
+
+    /// Second 0 of the run is when the controller's clock shows `at_unix_ns`.
+    ///
+    /// # Errors
+    /// An agent is lost, or heard of it too late.
+    pub(crate) async fn start(&mut self, at_unix_ns: u64) -> Result<(), LoadgenError> {
+        self.tell(|| Message::Start { at_unix_ns }).await?;
+        for link in &mut self.links {
+            link.started().await?;
+        }
+        Ok(())
+    }
+
+    /// How far all of them are together, as of the last 20 ms. To be called more than once a second.
+    ///
+    /// # Errors
+    /// An agent that is lost or says nothing, and what went wrong at an agent.
+    pub(crate) async fn status(&mut self) -> Result<Status, LoadgenError> {
+        if self.watched.elapsed() > WATCHING_INTERVAL {
+            self.watched = Instant::now();
+            self.tell(|| Message::Watching).await?;
+        }
+        let mut sum = Status::default();
+        for link in &mut self.links {
+            link.listen()?;
+            add(&mut sum, link.status());
+        }
+        Ok(sum)
+    }
+
+    /// No further messages are published.
+    pub(crate) async fn stop_publishing(&mut self) -> Result<(), LoadgenError> {
+        self.tell(|| Message::StopPublishing).await
+    }
+
+    /// Ends the run. What all of them have recorded, and what is to be known of their clocks.
+    ///
+    /// # Errors
+    /// As [`Agents::status`].
+    pub(crate) async fn finish(mut self) -> Result<(Part, Vec<String>), LoadgenError> {
+        self.tell(|| Message::Finish).await?;
+        let mut merged: Option<Part> = None;
+        for link in &mut self.links {
+            let json = link.part().await?;
+            let part = serde_json::from_slice(&json)
+                .map_err(|error| LoadgenError::agent(link.address(), format!("what it recorded: {error}")))?;
+            match &mut merged {
+                Some(merged) => merged.merge(part),
+                None => merged = Some(part),
+            }
+        }
+        let after = clocks(&mut self.links, self.clock).await?;
+        let mut notes = Vec::new();
+        for ((link, before), after) in self.links.into_iter().zip(self.before).zip(after) {
+            notes.push(note(link.address(), before, after));
+            link.close().await;
+        }
+        Ok((merged.expect("there is at least one agent"), notes))
+    }
+
+    async fn tell(&mut self, message: impl Fn() -> Message) -> Result<(), LoadgenError> {
+        for link in &mut self.links {
+            link.send(&message()).await?;
+        }
+        Ok(())
+    }
+}
+
+/// # Errors
+/// There are no agents, or the plan is for a single process.
+fn check_divisible(plan: &Plan, agents: usize) -> Result<(), LoadgenError> {
+    if agents == 0 {
+        return Err(LoadgenError::Arguments("--agents: want at least one HOST:PORT".to_owned()));
+    }
+    if agents > 1 && matches!(plan.publishers.pace, Pace::Closed { .. }) {
+        // Each process would see its own deliveries only, and those of its own messages go to all of them.
+        let instead = "with several agents use --in-flight at QoS 1 or 2, or an interval";
+        return Err(LoadgenError::Arguments(format!(
+            "a window of outstanding deliveries is of one process: {instead}"
+        )));
+    }
+    Ok(())
+}
+
+/// By how much each agent's clock is ahead. One question follows the other, which both sides answer quickest when they
+/// are awake; the agents are asked in turns, so that what disturbs a machine for a moment disturbs few questions of each.
+async fn clocks(links: &mut [Link], clock: RunClock) -> Result<Vec<Offset>, LoadgenError> {
+    let mut probes = vec![Vec::new(); links.len()];
+    for _ in 0..PROBE_ROUNDS {
+        for (link, probes) in links.iter_mut().zip(&mut probes) {
+            for _ in 0..PROBES {
+                probes.push(link.probe(clock).await?);
+            }
+        }
+        tokio::time::sleep(PROBE_PAUSE).await;
+    }
+    Ok(probes.iter().map(|probes| Offset::of(probes).expect("each was asked")).collect())
+}
+
+/// Adds what another agent has done.
+fn add(sum: &mut Status, other: &Status) {
+    sum.published += other.published;
+    sum.expected += other.expected;
+    sum.received += other.received;
+    sum.not_taken += other.not_taken;
+    sum.in_flight += other.in_flight;
+    sum.publishing += other.publishing;
+    sum.last_arrival_ns = sum.last_arrival_ns.max(other.last_arrival_ns);
+    sum.cpu_ns.extend_from_slice(&other.cpu_ns);
+}
+
+/// What a reader of latencies must know of the clock of the agent at `address`.
+fn note(address: &str, before: Offset, after: Offset) -> String {
+    let drift_ns = after.ns - before.ns;
+    let drift = format!("{:+.3} ms by the end", drift_ns as f64 / 1e6);
+    // Less than what was measured is known to be exact to is no drift.
+    let is_known = drift_ns.unsigned_abs() > before.uncertainty_ns + after.uncertainty_ns;
+    let warning = match is_known && drift_ns.unsigned_abs() > DRIFT_LIMIT_NS {
+        true => "; latencies across machines are wrong by up to as much",
+        false => "",
+    };
+    format!("clock of agent {address}: {before}, set right; {drift}{warning}")
+}
+
+const PROBE_ROUNDS: usize = 4;
+const PROBES: usize = 10;
+const PROBE_PAUSE: Duration = Duration::from_millis(100);
+const START_LEAD: Duration = Duration::from_millis(200);
+const WATCHING_INTERVAL: Duration = Duration::from_secs(1);
+
+/// More than this is worth a warning.
+const DRIFT_LIMIT_NS: u64 = 500_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_is_told_of_clocks_and_warned_of_those_that_run_away() {
+        let offset = |ns| Offset { ns, uncertainty_ns: 30_000 };
+        assert_eq!(
+            note("lab:4500", offset(300_000_000), offset(300_020_000)),
+            "clock of agent lab:4500: 300.000 ms ahead (±0.030 ms), set right; +0.020 ms by the end"
+        );
+        let note = note("lab:4500", offset(-2_000_000), offset(-2_700_000));
+        assert!(note.ends_with("-0.700 ms by the end; latencies across machines are wrong by up to as much"), "{note}");
+    }
+}

@@ -1,0 +1,159 @@
+use std::time::Instant;
+
+use bytes::BytesMut;
+use tokio::net::TcpStream;
+
+use super::message::{Hello, Message};
+use super::wire::{SILENCE_LIMIT, SILENT, Wire};
+use crate::LoadgenError;
+use crate::run::clock::RunClock;
+use crate::run::engine::Status;
+use crate::run::offset::Probe;
+
+/// A controller's connection to one agent. All errors name the agent.
+#[derive(Debug)]
+pub(super) struct Link {
+    address: String,
+    wire: Wire,
+    /// When it last said something, of those times at which it was listened to.
+    heard: Instant,
+    /// What it said last.
+    status: Status,
+}
+
+impl Link {
+    /// Connects, and makes sure that both sides are of the same kind.
+    ///
+    /// # Errors
+    /// The agent cannot be reached, is of another version, busy, or does not like the token.
+    pub(super) async fn open(address: &str, token: Option<&str>) -> Result<Self, LoadgenError> {
+        let fail = |reason: String| LoadgenError::agent(address, reason);
+        let connected = tokio::time::timeout(SILENCE_LIMIT, TcpStream::connect(address)).await;
+        let stream = connected
+            .map_err(|_| fail("no connection within 10 s".to_owned()))?
+            .map_err(|error| fail(error.to_string()))?;
+        let wire = Wire::new(stream).map_err(|error| fail(error.to_string()))?;
+        let mut link = Self { address: address.to_owned(), wire, heard: Instant::now(), status: Status::default() };
+        link.send(&Message::Hello(Hello::new(token))).await?;
+        match link.receive().await? {
+            Message::Hello(hello) => hello.check_version().map_err(fail)?,
+            message => return Err(link.unexpected(&message)),
+        }
+        link.wire.trust();
+        Ok(link)
+    }
+
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// What the agent said last of its run.
+    pub(super) fn status(&self) -> &Status {
+        &self.status
+    }
+
+    /// Asks for the time.
+    pub(super) async fn probe(&mut self, clock: RunClock) -> Result<Probe, LoadgenError> {
+        let asked_ns = clock.now_ns();
+        self.send(&Message::Probe).await?;
+        match self.receive().await? {
+            Message::Answer { received_ns, answered_ns } => {
+                Ok(Probe { asked_ns, received_ns, answered_ns, heard_ns: clock.at_ns(self.wire.read_at()) })
+            }
+            message => Err(self.unexpected(&message)),
+        }
+    }
+
+    pub(super) async fn send(&mut self, message: &Message) -> Result<(), LoadgenError> {
+        self.wire.send(message).await.map_err(|reason| self.lost(reason))
+    }
+
+    /// Waits until its clients are connected.
+    pub(super) async fn ready(&mut self) -> Result<(), LoadgenError> {
+        match self.receive().await? {
+            Message::Ready => Ok(()),
+            message => Err(self.unexpected(&message)),
+        }
+    }
+
+    /// Takes what it has said of its run, without waiting.
+    pub(super) fn listen(&mut self) -> Result<(), LoadgenError> {
+        while let Some(message) = self.wire.try_receive().map_err(|reason| self.lost(reason))? {
+            match self.unless_failed(message)? {
+                Message::Status(status) => self.take(status)?,
+                message => return Err(self.unexpected(&message)),
+            }
+        }
+        if self.heard.elapsed() > SILENCE_LIMIT {
+            return Err(self.lost(format!("it says {SILENT}")));
+        }
+        Ok(())
+    }
+
+    /// Waits for the first that it says of its run.
+    pub(super) async fn started(&mut self) -> Result<(), LoadgenError> {
+        match self.receive().await? {
+            Message::Status(status) => self.take(status),
+            message => Err(self.unexpected(&message)),
+        }
+    }
+
+    /// What it has recorded, once it has finished.
+    pub(super) async fn part(&mut self) -> Result<BytesMut, LoadgenError> {
+        let bytes = loop {
+            match self.receive().await? {
+                Message::Part { bytes } => break bytes,
+                // They crossed the word to finish.
+                Message::Status(_) => {}
+                message => return Err(self.unexpected(&message)),
+            }
+        };
+        self.wire.receive_bulk(bytes).await.map_err(|reason| self.lost(reason))
+    }
+
+    /// Lets the agent go: once this is over it takes another controller.
+    pub(super) async fn close(self) {
+        self.wire.close(None).await;
+    }
+
+    fn take(&mut self, mut status: Status) -> Result<(), LoadgenError> {
+        self.heard = Instant::now();
+        match status.failure.take() {
+            Some(failure) => Err(self.lost(failure)),
+            None => {
+                self.status = status;
+                Ok(())
+            }
+        }
+    }
+
+    /// The next message but those that only say that it is there.
+    async fn receive(&mut self) -> Result<Message, LoadgenError> {
+        loop {
+            let message = match tokio::time::timeout(SILENCE_LIMIT, self.wire.receive()).await {
+                Ok(message) => message.map_err(|reason| self.lost(reason))?,
+                Err(_) => return Err(self.lost(format!("it says {SILENT}"))),
+            };
+            match self.unless_failed(message)? {
+                Message::Working => {}
+                message => return Ok(message),
+            }
+        }
+    }
+
+    fn unless_failed(&self, message: Message) -> Result<Message, LoadgenError> {
+        match message {
+            // One line, whatever it is.
+            Message::Error(text) => Err(self.lost(text.replace(char::is_control, " "))),
+            message => Ok(message),
+        }
+    }
+
+    fn unexpected(&self, message: &Message) -> LoadgenError {
+        self.lost(format!("unexpected {}", message.name()))
+    }
+
+    fn lost(&self, reason: String) -> LoadgenError {
+        LoadgenError::agent(&self.address, reason)
+    }
+}

@@ -1,0 +1,166 @@
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use subtle::ConstantTimeEq;
+use tokio::net::TcpStream;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::message::{Hello, Message};
+use super::wire::{CLOSED, SILENCE_LIMIT, SILENT, Wire};
+use crate::run::Plan;
+use crate::run::clock::RunClock;
+use crate::run::engine::{Engine, Slice};
+use crate::run::record::{Layout, Part};
+
+/// Serves one controller, from its Hello to its end. Whatever goes wrong is told to it too.
+///
+/// # Errors
+/// Why it ended before its time.
+pub(super) async fn serve(stream: TcpStream, token: Option<&str>, clock: RunClock) -> Result<(), String> {
+    let wire = Wire::new(stream).map_err(|error| error.to_string())?;
+    let mut session = Session { wire, clock };
+    let served = session.serve(token).await;
+    if let Err(reason) = served.clone() {
+        // The next controller does not wait for these words to be heard.
+        tokio::spawn(async move { session.wire.close(Some(&reason)).await });
+    }
+    served
+}
+
+/// Tells a controller that it comes at a bad time.
+pub(super) async fn refuse(stream: TcpStream, reason: &str) {
+    if let Ok(wire) = Wire::new(stream) {
+        wire.close(Some(reason)).await;
+    }
+}
+
+/// An agent's side of a connection.
+struct Session {
+    wire: Wire,
+    /// Not set right yet.
+    clock: RunClock,
+}
+
+impl Session {
+    async fn serve(&mut self, token: Option<&str>) -> Result<(), String> {
+        let greeted = tokio::time::timeout(SILENCE_LIMIT, self.greet(token)).await;
+        greeted.map_err(|_| SILENT.to_owned())??;
+        loop {
+            match self.wire.receive().await {
+                Ok(Message::Probe) => self.tell_time().await?,
+                Ok(Message::Prepare { plan, slice, move_clock_ns }) => self.run(*plan, slice, move_clock_ns).await?,
+                Ok(message) => return Err(unexpected(&message)),
+                // Between two things to do it may go.
+                Err(reason) if reason == CLOSED => return Ok(()),
+                Err(reason) => return Err(reason),
+            }
+        }
+    }
+
+    async fn greet(&mut self, token: Option<&str>) -> Result<(), String> {
+        let hello = match self.wire.receive().await? {
+            Message::Hello(hello) => hello,
+            message => return Err(unexpected(&message)),
+        };
+        hello.check_version()?;
+        if let Some(token) = token {
+            let given = hello.token.as_deref().ok_or("it wants a token (--token)")?;
+            if !bool::from(given.as_bytes().ct_eq(token.as_bytes())) {
+                return Err("wrong token".to_owned());
+            }
+        }
+        self.wire.trust();
+        self.wire.send(&Message::Hello(Hello::new(None))).await
+    }
+
+    async fn tell_time(&mut self) -> Result<(), String> {
+        let received_ns = self.clock.at_ns(self.wire.read_at());
+        // The time to write it down counts as time on the way, as that of the question does.
+        self.wire.send(&Message::Answer { received_ns, answered_ns: self.clock.now_ns() }).await
+    }
+
+    /// Carries `slice` of `plan` out.
+    async fn run(&mut self, plan: Plan, slice: Slice, move_clock_ns: i64) -> Result<(), String> {
+        let plan = Arc::new(plan);
+        let layout = Layout::of(&plan).map_err(|error| error.to_string())?;
+        let clock = self.clock.moved(move_clock_ns);
+        let prepared = self.meanwhile(Engine::prepare(plan, Arc::new(layout), slice, clock)).await?;
+        let mut engine = prepared.map_err(|error| error.to_string())?;
+        self.wire.send(&Message::Ready).await?;
+
+        let at_unix_ns = match self.wire.receive().await? {
+            Message::Start { at_unix_ns } => at_unix_ns,
+            message => return Err(unexpected(&message)),
+        };
+        if let Some(late_ns) = clock.now_ns().checked_sub(at_unix_ns) {
+            return Err(format!("the word to start came {:.1} ms late", late_ns as f64 / 1e6));
+        }
+        engine.start(at_unix_ns);
+        self.watch(&engine).await?;
+        let part = self.meanwhile(engine.finish()).await?.map_err(|error| error.to_string())?;
+        self.hand_over(part).await
+    }
+
+    /// Tells how far it is, until the controller wants the end.
+    async fn watch(&mut self, engine: &Engine) -> Result<(), String> {
+        let (mut tick, mut heard) = (every(STATUS_INTERVAL), Instant::now());
+        loop {
+            tokio::select! {
+                message = self.wire.receive() => {
+                    heard = Instant::now();
+                    match message? {
+                        Message::Watching => {}
+                        Message::StopPublishing => engine.stop_publishing(),
+                        Message::Finish => return Ok(()),
+                        message => return Err(unexpected(&message)),
+                    }
+                }
+                _ = tick.tick() => {
+                    // A load that nobody watches must not go on.
+                    if heard.elapsed() > SILENCE_LIMIT {
+                        return Err(SILENT.to_owned());
+                    }
+                    self.wire.send(&Message::Status(engine.status())).await?;
+                }
+            }
+        }
+    }
+
+    async fn hand_over(&mut self, part: Part) -> Result<(), String> {
+        // Long enough that the controller would think that nobody is there.
+        let json = self.meanwhile(tokio::task::spawn_blocking(move || serde_json::to_vec(&part))).await?;
+        let json = json.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        self.wire.send(&Message::Part { bytes: json.len() as u64 }).await?;
+        self.wire.send_bulk(&json).await
+    }
+
+    /// Does `work`, and says so once a second; a controller that goes away ends it.
+    async fn meanwhile<T>(&mut self, work: impl Future<Output = T>) -> Result<T, String> {
+        let (mut work, mut tick) = (pin!(work), every(WORKING_INTERVAL));
+        loop {
+            tokio::select! {
+                done = &mut work => return Ok(done),
+                _ = tick.tick() => self.wire.send(&Message::Working).await?,
+                message = self.wire.receive() => match message? {
+                    Message::Watching => {}
+                    message => return Err(unexpected(&message)),
+                },
+            }
+        }
+    }
+}
+
+fn unexpected(message: &Message) -> String {
+    format!("unexpected {}", message.name())
+}
+
+fn every(period: Duration) -> tokio::time::Interval {
+    let mut interval = interval(period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
+}
+
+/// Shorter than anything that the rules of a run's end wait for.
+const STATUS_INTERVAL: Duration = Duration::from_millis(20);
+const WORKING_INTERVAL: Duration = Duration::from_secs(1);

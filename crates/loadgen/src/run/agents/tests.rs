@@ -1,0 +1,126 @@
+//! An agent and who comes to it, over sockets. Runs are in the tests of the built command.
+
+use std::io::{self, Read as _, Write};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+
+use super::link::Link;
+use super::message::{Hello, Message};
+use super::wire::Wire;
+use super::{AgentArgs, serve};
+use crate::run::clock::RunClock;
+use crate::run::offset::Offset;
+
+/// An agent that serves until the test's process ends; where it listens.
+fn agent(token: Option<&str>, clock_shift: i64) -> String {
+    let (lines, listening) = sync_channel(16);
+    let args =
+        AgentArgs { listen: "127.0.0.1:0".into(), token: token.map(str::to_owned), clock_shift: Some(clock_shift) };
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(serve(args, &mut Said(lines))).unwrap();
+    });
+    let line = listening.recv_timeout(Duration::from_secs(10)).unwrap();
+    // What it says later nobody hears, and it must not wait for that.
+    std::thread::spawn(move || for _ in listening {});
+    line.trim().strip_prefix("agent listening on ").unwrap().to_owned()
+}
+
+struct Said(SyncSender<String>);
+
+impl Write for Said {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.send(String::from_utf8_lossy(bytes).into_owned()).map_err(io::Error::other)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+async fn refusal(address: &str, token: Option<&str>) -> String {
+    let error = Link::open(address, token).await.unwrap_err().to_string();
+    error.strip_prefix(&format!("agent {address}: ")).unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn an_agent_serves_only_those_who_know_its_token() {
+    let address = agent(Some("secret"), 0);
+    assert_eq!(refusal(&address, None).await, "it wants a token (--token)");
+    for wrong in ["", "Secret", "secret2", "secre"] {
+        assert_eq!(refusal(&address, Some(wrong)).await, "wrong token");
+    }
+    Link::open(&address, Some("secret")).await.unwrap().close().await;
+}
+
+#[tokio::test]
+async fn both_sides_must_be_of_the_same_version() {
+    let address = agent(None, 0);
+    for (protocol, program) in [(0, env!("CARGO_PKG_VERSION")), (1, "0.0.0")] {
+        let mut wire = Wire::new(TcpStream::connect(&address).await.unwrap()).unwrap();
+        let hello = Hello { protocol, program: program.to_owned(), token: None };
+        wire.send(&Message::Hello(hello)).await.unwrap();
+        let Message::Error(text) = wire.receive().await.unwrap() else { panic!("an error") };
+        assert!(text.starts_with(&format!("tenbin {program} (protocol {protocol}) there, tenbin ")), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn it_serves_one_controller_at_a_time_and_another_once_that_has_gone() {
+    let address = agent(None, 0);
+    for _ in 0..3 {
+        let link = Link::open(&address, None).await.unwrap();
+        let busy = refusal(&address, None).await;
+        assert!(busy.starts_with("busy with a run of 127.0.0.1:"), "{busy}");
+        link.close().await;
+    }
+}
+
+#[tokio::test]
+async fn strangers_are_told_so_and_harm_nobody() {
+    let address = agent(None, 0);
+    for bytes in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], b"\0\0\0\x02{}", b"\xFF\xFF\xFF\xFF", b"\0\0\x0F\xFFx"] {
+        let address = address.clone();
+        // Not of the runtime: a half of a frame that is followed by the end.
+        let answer = tokio::task::spawn_blocking(move || {
+            let mut stream = std::net::TcpStream::connect(address).unwrap();
+            stream.write_all(bytes).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).unwrap();
+            answer
+        });
+        let answer = String::from_utf8_lossy(&answer.await.unwrap()).into_owned();
+        assert!(answer.contains("Error"), "{bytes:?}: {answer}");
+    }
+    Link::open(&address, None).await.unwrap().close().await;
+}
+
+#[tokio::test]
+async fn what_does_not_belong_there_is_named() {
+    let address = agent(None, 0);
+    let mut link = Link::open(&address, None).await.unwrap();
+    link.send(&Message::Finish).await.unwrap();
+    let error = link.ready().await.unwrap_err().to_string();
+    assert_eq!(error, format!("agent {address}: unexpected Finish"));
+}
+
+#[tokio::test]
+async fn an_agents_clock_is_read_to_the_time_that_questions_take() {
+    let clock = RunClock::new(0);
+    for shift in [0, 300_000_000, -300_000_000] {
+        let address = agent(None, shift);
+        let mut link = Link::open(&address, None).await.unwrap();
+        let mut probes = Vec::new();
+        for _ in 0..20 {
+            probes.push(link.probe(clock).await.unwrap());
+        }
+        let offset = Offset::of(&probes).unwrap();
+        // Two readings of the system's clock, in two threads, are behind both clocks.
+        let difference = offset.ns.abs_diff(shift);
+        assert!(difference < offset.uncertainty_ns + 2_000_000, "{difference} ns, {offset:?}");
+    }
+}

@@ -1,0 +1,192 @@
+use std::io;
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, BytesMut};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use super::message::Message;
+
+/// Messages on a connection between controller and agent, in frames of a bounded length.
+#[derive(Debug)]
+pub(super) struct Wire {
+    stream: TcpStream,
+    /// Read, and not taken yet.
+    input: BytesMut,
+    /// When something was read last.
+    read_at: Instant,
+    /// Bytes of the longest frame that is taken.
+    limit: usize,
+}
+
+impl Wire {
+    /// A new connection. Until [`Wire::trust`] it takes short messages only, for nobody knows yet who sends them.
+    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, input: BytesMut::new(), read_at: Instant::now(), limit: STRANGER_LIMIT })
+    }
+
+    /// The other side has shown who it is.
+    pub(super) fn trust(&mut self) {
+        self.limit = MESSAGE_LIMIT;
+    }
+
+    /// When the last message had come.
+    pub(super) fn read_at(&self) -> Instant {
+        self.read_at
+    }
+
+    /// Sends `message`. Not cancel safe: half a frame may have gone.
+    ///
+    /// # Errors
+    /// The connection's, or that the other side takes nothing for 10 s.
+    pub(super) async fn send(&mut self, message: &Message) -> Result<(), String> {
+        let json = serde_json::to_vec(message).map_err(|error| error.to_string())?;
+        let length = u32::try_from(json.len()).ok().filter(|&length| length as usize <= MESSAGE_LIMIT);
+        let length = length.ok_or_else(|| format!("a {} of {} bytes is too long", message.name(), json.len()))?;
+        let mut frame = length.to_be_bytes().to_vec();
+        frame.extend(json);
+        self.write(&frame, SILENCE_LIMIT).await
+    }
+
+    /// The next message. Cancel safe.
+    ///
+    /// # Errors
+    /// The connection's, its end included, and bytes that are no message.
+    pub(super) async fn receive(&mut self) -> Result<Message, String> {
+        loop {
+            if let Some(message) = self.take()? {
+                return Ok(message);
+            }
+            self.stream.readable().await.map_err(words)?;
+            self.fill()?;
+        }
+    }
+
+    /// The next message, if it has come.
+    ///
+    /// # Errors
+    /// As [`Wire::receive`].
+    pub(super) fn try_receive(&mut self) -> Result<Option<Message>, String> {
+        loop {
+            match self.take()? {
+                None if self.fill()? => {}
+                taken => return Ok(taken),
+            }
+        }
+    }
+
+    /// Sends what was recorded, after the [`Message::Part`] that announces it.
+    ///
+    /// # Errors
+    /// As [`Wire::send`].
+    pub(super) async fn send_bulk(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.write(bytes, BULK_PATIENCE).await
+    }
+
+    /// Receives what was recorded.
+    ///
+    /// # Errors
+    /// As [`Wire::receive`]; also more bytes than anybody records, and nothing for 10 s.
+    pub(super) async fn receive_bulk(&mut self, bytes: u64) -> Result<BytesMut, String> {
+        let length = usize::try_from(bytes).ok().filter(|&length| length <= BULK_LIMIT);
+        let length = length.ok_or_else(|| format!("a record of {} MiB is more than fits", bytes >> 20))?;
+        while self.input.len() < length {
+            let readable = tokio::time::timeout(SILENCE_LIMIT, self.stream.readable()).await;
+            readable.map_err(|_| SILENT.to_owned())?.map_err(words)?;
+            self.fill()?;
+        }
+        Ok(self.input.split_to(length))
+    }
+
+    /// Ends the connection, with `reason` as its last words if there is one, and waits for the other side to do so too:
+    /// a socket that is closed with something unread in it takes its last words back.
+    pub(super) async fn close(mut self, reason: Option<&str>) {
+        let farewell = async {
+            if let Some(reason) = reason {
+                self.send(&Message::Error(reason.to_owned())).await?;
+            }
+            self.stream.shutdown().await.map_err(words)?;
+            loop {
+                self.input.clear();
+                self.stream.readable().await.map_err(words)?;
+                self.fill()?;
+            }
+        };
+        // It ends with the other side's end in any case.
+        let _: Result<Result<(), String>, _> = tokio::time::timeout(FAREWELL, farewell).await;
+    }
+
+    /// Cuts a message off what has been read.
+    fn take(&mut self) -> Result<Option<Message>, String> {
+        let Some(length) = self.input.first_chunk().map(|bytes| u32::from_be_bytes(*bytes) as usize) else {
+            return Ok(None);
+        };
+        if length > self.limit {
+            return Err(format!("a message of {length} bytes instead of at most {}", self.limit));
+        }
+        if self.input.len() < HEAD + length {
+            return Ok(None);
+        }
+        self.input.advance(HEAD);
+        let frame = self.input.split_to(length);
+        serde_json::from_slice(&frame).map(Some).map_err(|error| format!("no message of this protocol: {error}"))
+    }
+
+    /// Reads once; `false` when there is nothing.
+    fn fill(&mut self) -> Result<bool, String> {
+        self.input.reserve(READ_SIZE);
+        match self.stream.try_read_buf(&mut self.input) {
+            Ok(0) => Err(CLOSED.to_owned()),
+            Ok(_) => {
+                self.read_at = Instant::now();
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(words(error)),
+        }
+    }
+
+    /// Writes all of `bytes`, as long as some of them go within `patience`.
+    async fn write(&mut self, mut bytes: &[u8], patience: Duration) -> Result<(), String> {
+        while !bytes.is_empty() {
+            match tokio::time::timeout(patience, self.stream.write(bytes)).await {
+                Ok(written) => bytes.advance(written.map_err(words)?),
+                Err(_) => return Err(format!("nothing is taken for {} s", patience.as_secs())),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// However the other side has gone: as long as it did not say why, it is one thing.
+fn words(error: io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => CLOSED.to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// How long the other side may say nothing where it has to say something each second.
+pub(super) const SILENCE_LIMIT: Duration = Duration::from_secs(10);
+pub(super) const SILENT: &str = "nothing for 10 s";
+
+/// How long the last words may take.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// The other side has closed the connection.
+pub(super) const CLOSED: &str = "the connection was closed";
+
+const HEAD: usize = size_of::<u32>();
+
+/// A Hello with a token.
+const STRANGER_LIMIT: usize = 4 * 1024;
+
+/// A plan may say how long each of ten thousands of workers takes.
+const MESSAGE_LIMIT: usize = 16 * 1024 * 1024;
+
+/// Records of some ten million messages; twice as much is needed to read them.
+const BULK_LIMIT: usize = 2 * 1024 * 1024 * 1024;
+/// How long a controller may be busy with what other agents recorded.
+const BULK_PATIENCE: Duration = Duration::from_secs(120);
+const READ_SIZE: usize = 64 * 1024;

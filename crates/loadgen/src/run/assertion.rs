@@ -1,0 +1,226 @@
+//! What a run has to come out as: `lost=0,p99<50ms`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::Outcome;
+use super::figure::{FIGURES, Figure, Unit};
+
+/// Terms that all have to hold.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Assertions(pub(crate) Vec<Assertion>);
+
+/// One of them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Assertion {
+    figure: &'static Figure,
+    relation: Relation,
+    /// In the figure's unit.
+    bound: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Relation {
+    Equal,
+    NotEqual,
+    Less,
+    AtMost,
+    Greater,
+    AtLeast,
+}
+
+/// An assertion and what the run made of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Check {
+    pub(crate) assertion: Assertion,
+    /// `None` where the run does not say: a latency when nothing has arrived.
+    pub(crate) value: Option<f64>,
+    pub(crate) holds: bool,
+}
+
+impl Assertions {
+    pub(crate) fn check(&self, outcome: &Outcome) -> Vec<Check> {
+        self.0.iter().map(|assertion| assertion.check(outcome)).collect()
+    }
+}
+
+impl Assertion {
+    /// `name` has to be `bound`.
+    pub(crate) fn equal(figure: &'static Figure, bound: f64) -> Self {
+        Self { figure, relation: Relation::Equal, bound }
+    }
+
+    /// What is not known does not hold.
+    pub(crate) fn check(self, outcome: &Outcome) -> Check {
+        let value = (self.figure.of)(outcome);
+        let holds = value.is_some_and(|value| match self.relation {
+            Relation::Equal => value == self.bound,
+            Relation::NotEqual => value != self.bound,
+            Relation::Less => value < self.bound,
+            Relation::AtMost => value <= self.bound,
+            Relation::Greater => value > self.bound,
+            Relation::AtLeast => value >= self.bound,
+        });
+        Check { assertion: self, value, holds }
+    }
+}
+
+impl Check {
+    /// `p99 = 61.2 ms, wanted < 50 ms`.
+    pub(crate) fn found(&self) -> String {
+        let Assertion { figure, relation, bound } = self.assertion;
+        let value = self.value.map_or("unknown".to_owned(), |value| figure.unit.text(value));
+        format!("{} = {value}, wanted {relation} {}", figure.name, figure.unit.text(bound))
+    }
+}
+
+impl FromStr for Assertions {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let terms = text.split(',').map(str::trim);
+        terms.map(|term| term.parse().map_err(|wrong| format!("{term:?}: {wrong}"))).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl FromStr for Assertion {
+    type Err = String;
+
+    fn from_str(term: &str) -> Result<Self, String> {
+        let at = term.find(['<', '>', '=', '!']).ok_or("want FIGURE, one of = != < <= > >=, and a number")?;
+        let (name, rest) = term.split_at(at);
+        let (relation, bound) = RELATIONS
+            .iter()
+            .find_map(|(text, relation)| Some((*relation, rest.strip_prefix(text)?)))
+            .ok_or("want one of = != < <= > >=")?;
+        let figure = Figure::find(name.trim()).ok_or_else(|| format!("{:?} is no figure of a run", name.trim()))?;
+        Ok(Self { figure, relation, bound: figure.unit.parse(bound.trim())? })
+    }
+}
+
+impl fmt::Display for Assertions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, assertion) in self.0.iter().enumerate() {
+            write!(f, "{}{assertion}", if index > 0 { ", " } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Assertion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.figure.name, self.relation, self.figure.unit.text(self.bound))
+    }
+}
+
+impl fmt::Display for Relation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (text, _) = RELATIONS.iter().rfind(|(_, relation)| relation == self).expect("each has a sign");
+        f.write_str(text)
+    }
+}
+
+/// What `--help` says of figures.
+pub(crate) fn help() -> String {
+    let mut help = "Figures that --assert and --find-rate know, with = != < <= > >=:\n".to_owned();
+    for figure in FIGURES {
+        let unit = match figure.unit {
+            Unit::Milliseconds => " (us, ms or s)",
+            _ => "",
+        };
+        help += &format!("  {:<28}{}{unit}\n", figure.name, figure.what);
+    }
+    help += "Exit code: 0; 1 where an assertion failed or the run could not be made; 2 for wrong arguments";
+    help
+}
+
+/// The longer ones first; of two signs for the same the one that is printed last.
+const RELATIONS: [(&str, Relation); 7] = [
+    ("<=", Relation::AtMost),
+    (">=", Relation::AtLeast),
+    ("!=", Relation::NotEqual),
+    ("==", Relation::Equal),
+    ("<", Relation::Less),
+    (">", Relation::Greater),
+    ("=", Relation::Equal),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::sample;
+
+    fn check(text: &str) -> Vec<Check> {
+        text.parse::<Assertions>().unwrap().check(&sample::outcome())
+    }
+
+    #[test]
+    fn each_relation_holds_where_it_should() {
+        // The sample has lost 3 messages of 1000, and its p99 is 61.2 ms.
+        for (text, holds) in [
+            ("lost=3", true),
+            ("lost==3", true),
+            ("lost=0", false),
+            ("lost!=0", true),
+            ("lost<3", false),
+            ("lost<=3", true),
+            ("lost>3", false),
+            ("lost >= 3", true),
+            ("expected=1e3", true),
+            ("p99<50ms", false),
+            ("p99<61200us", false),
+            ("p99<=61200us", true),
+            ("p99<0.1s", true),
+            ("p99.9>100ms", true),
+            ("uncorrected_p99<50ms", true),
+            ("jain>0.9", true),
+        ] {
+            assert_eq!(check(text)[0].holds, holds, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_failure_says_what_was_found_and_what_was_wanted() {
+        let checks = check("lost=0, p99<50ms,p50<1s");
+        let failed: Vec<_> = checks.iter().filter(|check| !check.holds).map(Check::found).collect();
+        assert_eq!(failed, ["lost = 3, wanted = 0", "p99 = 61.2 ms, wanted < 50 ms"]);
+        assert_eq!(checks[2].assertion.to_string(), "p50 < 1000 ms");
+    }
+
+    #[test]
+    fn what_is_not_known_does_not_hold() {
+        let outcome = Outcome { latency: None, ..sample::outcome() };
+        for text in ["p99<50ms", "p99>=0ms", "p99!=1ms"] {
+            let checks = text.parse::<Assertions>().unwrap().check(&outcome);
+            assert!(!checks[0].holds && checks[0].found().contains("p99 = unknown"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_term_that_cannot_be_read_is_named() {
+        for (text, term) in [
+            ("lost=0,p99<50", "p99<50"),
+            ("lost=0ms", "lost=0ms"),
+            ("lots=0", "lots"),
+            ("lost", "lost"),
+            ("lost!0", "lost!0"),
+            ("lost=", "lost="),
+            ("p99<NaNms", "p99<NaNms"),
+            ("jain>inf", "jain>inf"),
+            ("", "\"\""),
+            ("lost=0,,p99<1s", "\"\""),
+        ] {
+            let wrong = text.parse::<Assertions>().unwrap_err();
+            assert!(wrong.contains(term) && !wrong.contains('\n'), "{text}: {wrong}");
+        }
+    }
+
+    #[test]
+    fn help_lists_every_figure_once() {
+        let help = help();
+        for figure in FIGURES {
+            let is_listed = |line: &&str| line.split_whitespace().next() == Some(figure.name);
+            assert_eq!(help.lines().filter(is_listed).count(), 1, "{}", figure.name);
+        }
+    }
+}

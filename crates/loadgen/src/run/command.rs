@@ -1,0 +1,131 @@
+//! `run`: from arguments to results.
+
+use std::fs;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use super::args::RunArgs;
+use super::assertion::{Assertions, Check};
+use super::conf::Conf;
+use super::perform::{Finished, Means, perform};
+use super::self_test::self_test;
+use super::{Outcome, Plan, junit, mqttloader_record, planning, summary};
+use crate::LoadgenError;
+use crate::interrupt::unless_interrupted;
+use crate::progress::Progress;
+use crate::saturate::{self, Search};
+use crate::target::{RunningBroker, TargetArg, TargetList};
+
+/// Makes the load that the arguments ask for and reports what came of it.
+pub(crate) async fn run(args: RunArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
+    unless_interrupted(run_all(&args, out)).await
+}
+
+async fn run_all(args: &RunArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
+    if args.self_test {
+        return self_test(out).await;
+    }
+    let conf = Conf::read(args.load.conf.as_deref())?;
+    let mut brokers = brokers(args, &conf).await?;
+    let means = Means {
+        agents: args.agents.clone(),
+        token: args.token.clone(),
+        ntp: args.ntp.clone().or_else(|| conf.ntp.clone()),
+        title: String::new(),
+    };
+    if let Some(bound) = &args.find_rate {
+        return find_rate(args, &conf, bound, &mut brokers, &means, out).await;
+    }
+    let record_directory = args.record_file.as_deref().or(conf.output.as_deref());
+    let plan = Plan { records: args.records || record_directory.is_some(), ..plan(args, &conf, &brokers)? };
+    let finished = perform(&plan, &mut brokers, &means, &mut Progress::new()).await?;
+    summary::write(out, &finished.outcome).map_err(LoadgenError::Print)?;
+    write_files(args, record_directory, &finished)?;
+    judge(args, &finished.outcome, out)
+}
+
+/// Those of the arguments, else that of the file, else one on this machine; started if they are to be.
+async fn brokers(args: &RunArgs, conf: &Conf) -> Result<Vec<RunningBroker>, LoadgenError> {
+    let targets = match (&args.broker, &conf.broker) {
+        (Some(TargetList(targets)), _) => targets.clone(),
+        (None, Some(host)) => {
+            let (name, host, port) = (host.clone(), host.trim_matches(['[', ']']).to_owned(), conf.broker_port);
+            vec![TargetArg::Given { name, host, port, pid: None }]
+        }
+        (None, None) if conf.is_given => {
+            return Err(LoadgenError::Arguments("the configuration file names no broker".to_owned()));
+        }
+        (None, None) => vec!["127.0.0.1".parse().expect("an address is a target")],
+    };
+    let mut brokers = Vec::new();
+    for target in &targets {
+        brokers.push(target.start(planning::default_port(&args.load, conf)).await?);
+    }
+    for pid in &args.pid {
+        let place = match &pid.broker {
+            None if brokers.len() == 1 => brokers.first_mut(),
+            None => None,
+            Some(name) => brokers.iter_mut().find(|broker| broker.name == *name),
+        };
+        let wrong = || LoadgenError::Arguments(format!("--pid {}: say which broker's: NAME=PID", pid.pid));
+        place.ok_or_else(wrong)?.pid = Some(pid.pid);
+    }
+    Ok(brokers)
+}
+
+fn plan(args: &RunArgs, conf: &Conf, brokers: &[RunningBroker]) -> Result<Plan, LoadgenError> {
+    planning::plan(&args.load, conf, brokers.iter().map(RunningBroker::place).collect())
+}
+
+async fn find_rate(
+    args: &RunArgs,
+    conf: &Conf,
+    bound: &Assertions,
+    brokers: &mut [RunningBroker],
+    means: &Means,
+    out: &mut dyn Write,
+) -> Result<(), LoadgenError> {
+    writeln!(out, "looking for the highest rate with {bound}, each for {:?}", args.step)
+        .map_err(LoadgenError::Print)?;
+    let mut search = Search::new(args.load.publish_rate.unwrap_or(saturate::FIRST_RATE));
+    while let Some(rate) = search.next() {
+        let plan = saturate::step_of(plan(args, conf, brokers)?, rate, args.step)?;
+        let means = Means { title: format!("{rate} msg/s: "), ..means.clone() };
+        let outcome = perform(&plan, brokers, &means, &mut Progress::new()).await?.outcome;
+        let faults = saturate::faults(&outcome, rate, args.step, bound);
+        saturate::write_step(out, rate, &outcome, &faults)?;
+        search.tried(rate, faults.is_empty());
+    }
+    saturate::write_result(out, &search, bound)
+}
+
+fn write_files(args: &RunArgs, record_directory: Option<&Path>, finished: &Finished) -> Result<(), LoadgenError> {
+    if let Some(directory) = record_directory {
+        mqttloader_record::write(directory, &finished.outcome, &finished.departures, &finished.arrivals)?;
+    }
+    if let Some(directory) = &args.out {
+        crate::report::run_report::write(directory, &finished.outcome, &finished.arrivals)?;
+    }
+    Ok(())
+}
+
+/// Says what became of the assertions, here and in the JUnit report.
+///
+/// # Errors
+/// One of them failed.
+fn judge(args: &RunArgs, outcome: &Outcome, out: &mut dyn Write) -> Result<(), LoadgenError> {
+    let checks: Vec<Check> = args.assertions.iter().flat_map(|assertions| assertions.check(outcome)).collect();
+    for check in &checks {
+        let what = if check.holds { "holds" } else { "failed" };
+        writeln!(out, "assertion {what}: {}", check.found()).map_err(LoadgenError::Print)?;
+    }
+    if let Some(path) = &args.junit {
+        let file = fs::File::create(path).map(BufWriter::new);
+        file.and_then(|mut file| junit::write(&mut file, outcome, &checks).and_then(|()| file.flush()))
+            .map_err(|source| LoadgenError::Write { path: path.clone(), source })?;
+    }
+    match checks.iter().filter(|check| !check.holds).count() {
+        0 => Ok(()),
+        failed => Err(LoadgenError::Assertions { failed, of: checks.len() }),
+    }
+}

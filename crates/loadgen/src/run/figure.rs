@@ -1,0 +1,189 @@
+//! Figures of a run that assertions and comparisons name.
+
+use super::{Latency, Outcome};
+
+/// A figure with a name.
+#[derive(Debug)]
+pub(crate) struct Figure {
+    pub(crate) name: &'static str,
+    /// What `--help` says of it.
+    pub(crate) what: &'static str,
+    pub(crate) unit: Unit,
+    /// `None` where the run does not say.
+    pub(crate) of: fn(&Outcome) -> Option<f64>,
+}
+
+/// What a figure counts in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// A plain number.
+    Number,
+    /// Given and shown with a unit.
+    Milliseconds,
+}
+
+impl Figure {
+    pub(crate) fn find(name: &str) -> Option<&'static Self> {
+        let name = name.replace("p99.9", "p999");
+        FIGURES.iter().find(|figure| figure.name == name)
+    }
+}
+
+/// All figures of a run by name, for programs; `null` where the run does not say.
+pub(crate) fn values(outcome: &Outcome) -> serde_json::Map<String, serde_json::Value> {
+    FIGURES.iter().map(|figure| (figure.name.to_owned(), (figure.of)(outcome).into())).collect()
+}
+
+/// A name is what it is known by.
+impl PartialEq for Figure {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Unit {
+    /// `61.2 ms`, `1000`.
+    pub(crate) fn text(self, value: f64) -> String {
+        let number = format!("{value:.3}");
+        let number = number.trim_end_matches('0').trim_end_matches('.');
+        match self {
+            Self::Number => number.to_owned(),
+            Self::Milliseconds => format!("{number} ms"),
+        }
+    }
+
+    /// The reverse; a latency may also be in `us` and `s`.
+    pub(crate) fn parse(self, text: &str) -> Result<f64, String> {
+        let number = |number: &str| number.trim_end().parse::<f64>().ok().filter(|value| value.is_finite());
+        let value = match self {
+            Self::Number => number(text),
+            Self::Milliseconds => match (text.strip_suffix("ms"), text.strip_suffix("us"), text.strip_suffix('s')) {
+                (Some(ms), _, _) => number(ms),
+                // A division, so that 61200us is exactly 61.2ms.
+                (_, Some(us), _) => number(us).map(|us| us / 1e3),
+                (_, _, Some(s)) => number(s).map(|s| s * 1e3),
+                _ => return Err("want a number and a unit: us, ms or s".to_owned()),
+            },
+        };
+        value.ok_or_else(|| format!("{text:?} is no number"))
+    }
+}
+
+const fn number(name: &'static str, what: &'static str, of: fn(&Outcome) -> Option<f64>) -> Figure {
+    Figure { name, what, unit: Unit::Number, of }
+}
+
+const fn ms(name: &'static str, what: &'static str, of: fn(&Outcome) -> Option<f64>) -> Figure {
+    Figure { name, what, unit: Unit::Milliseconds, of }
+}
+
+fn due(outcome: &Outcome, of: fn(&Latency) -> f64) -> Option<f64> {
+    outcome.latency.as_ref().map(of)
+}
+
+fn sent(outcome: &Outcome, of: fn(&Latency) -> f64) -> Option<f64> {
+    outcome.latency_uncorrected.as_ref().map(of)
+}
+
+fn connect(outcome: &Outcome, of: fn(&Latency) -> f64) -> Option<f64> {
+    outcome.connects.as_ref().map(of)
+}
+
+/// The smallest of what is known.
+fn least(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    values.flatten().reduce(f64::min)
+}
+
+/// All figures, in the order of `--help`.
+pub(crate) const FIGURES: &[Figure] = &[
+    number("expected", "deliveries that published messages call for", |o| Some(o.verdict.expected as f64)),
+    number("received", "of these, those that came", |o| Some(o.verdict.received as f64)),
+    number("lost", "of these, those that never came", |o| Some(o.verdict.lost as f64)),
+    number("duplicated", "further copies", |o| Some(o.verdict.duplicated as f64)),
+    number("duplicated_unmarked", "of these, those without the DUP flag", |o| {
+        Some(o.verdict.duplicated_unmarked as f64)
+    }),
+    number("to_another_member", "of these, those to another member of the share group", |o| {
+        Some(o.verdict.to_another_member as f64)
+    }),
+    number("out_of_order", "arrivals behind a later message of the same publisher and topic", |o| {
+        Some(o.verdict.out_of_order as f64)
+    }),
+    number("unconfirmed", "arrivals of messages that were not acknowledged to their publisher", |o| {
+        Some(o.verdict.unconfirmed as f64)
+    }),
+    number("foreign", "arrivals that nobody in this run has sent", |o| Some(o.verdict.foreign as f64)),
+    number("wrong", "arrivals that are damaged, or nobody has subscribed to", |o| Some(o.verdict.wrong as f64)),
+    number("published", "messages published", |o| Some(o.published.messages as f64)),
+    number("published_per_second", "mean of the seconds that count", |o| Some(o.published.average_per_second)),
+    number("published_maximum", "best second that counts", |o| Some(o.published.maximum_per_second as f64)),
+    number("received_per_second", "mean of the seconds that count", |o| Some(o.received.average_per_second)),
+    number("received_maximum", "best second that counts", |o| Some(o.received.maximum_per_second as f64)),
+    number("unsent", "messages that were due but had not been sent at the end", |o| Some(o.unsent as f64)),
+    number("seconds", "how long it took", |o| Some(o.seconds)),
+    ms("mean", "latency from the due time: mean", |o| due(o, |l| l.mean)),
+    ms("min", "… least", |o| due(o, |l| l.min)),
+    ms("p50", "… median", |o| due(o, |l| l.p50)),
+    ms("p90", "… of 90 % at most", |o| due(o, |l| l.p90)),
+    ms("p99", "… of 99 % at most", |o| due(o, |l| l.p99)),
+    ms("p999", "… of 99.9 % at most, also p99.9", |o| due(o, |l| l.p999)),
+    ms("max", "… most", |o| due(o, |l| l.max)),
+    ms("uncorrected_mean", "latency from sending, without correction for coordinated omission", |o| {
+        sent(o, |l| l.mean)
+    }),
+    ms("uncorrected_min", "…", |o| sent(o, |l| l.min)),
+    ms("uncorrected_p50", "…", |o| sent(o, |l| l.p50)),
+    ms("uncorrected_p90", "…", |o| sent(o, |l| l.p90)),
+    ms("uncorrected_p99", "…", |o| sent(o, |l| l.p99)),
+    ms("uncorrected_p999", "…", |o| sent(o, |l| l.p999)),
+    ms("uncorrected_max", "…", |o| sent(o, |l| l.max)),
+    ms("latest_send", "longest time by which a message went out after its due time", |o| Some(o.latest_send_ms)),
+    ms("connect_mean", "from opening a connection to CONNACK", |o| connect(o, |l| l.mean)),
+    ms("connect_p50", "…", |o| connect(o, |l| l.p50)),
+    ms("connect_p99", "…", |o| connect(o, |l| l.p99)),
+    ms("connect_max", "…", |o| connect(o, |l| l.max)),
+    number("jain", "Jain's index of the shares of a share group, the least of all groups", |o| {
+        least(o.audiences.iter().filter(|audience| audience.shared).map(|audience| audience.jain))
+    }),
+    number("connections_accepted", "connections that were accepted", |o| Some(o.connections.accepted as f64)),
+    number("connections_refused", "… refused", |o| Some(o.connections.refused as f64)),
+    number("connections_lost", "… that ended by themselves", |o| Some(o.connections.lost as f64)),
+    number("connections_cut", "… that the run cut", |o| Some(o.connections.cut as f64)),
+    number("connections_per_second", "… accepted a second", |o| Some(o.connections.accepted_per_second)),
+    number("sessions_present", "sessions that were there when a client came back", |o| {
+        Some(o.connections.sessions_present as f64)
+    }),
+    number("wills", "Wills that arrived", |o| Some(o.connections.wills as f64)),
+    number("cpu_seconds", "processor seconds of all brokers", |o| {
+        o.broker_usage.iter().map(|usage| usage.cpu_seconds).reduce(|a, b| a + b)
+    }),
+    number("deliveries_per_cpu_second", "of the broker with the fewest", |o| {
+        least(o.broker_usage.iter().map(|usage| usage.deliveries_per_cpu_second))
+    }),
+    number("resident_peak_kib", "most memory of a broker", |o| {
+        o.broker_usage.iter().map(|usage| usage.resident_peak_kib as f64).reduce(f64::max)
+    }),
+    number("own_cpu_seconds", "processor seconds of this program and its agents", |o| Some(o.own_cpu_seconds)),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_as_short_as_they_can_be() {
+        for (value, expected) in [(61.2, "61.2"), (50.0, "50"), (0.0, "0"), (1e5, "100000"), (0.12345, "0.123")] {
+            assert_eq!(Unit::Number.text(value), expected);
+        }
+        assert_eq!(Unit::Milliseconds.text(0.25), "0.25 ms");
+    }
+
+    #[test]
+    fn names_are_unique_and_found() {
+        for figure in FIGURES {
+            assert_eq!(FIGURES.iter().filter(|other| *other == figure).count(), 1, "{}", figure.name);
+            assert_eq!(Figure::find(figure.name), Some(figure));
+        }
+        assert_eq!(Figure::find("uncorrected_p99.9").map(|figure| figure.name), Some("uncorrected_p999"));
+    }
+}

@@ -1,0 +1,136 @@
+//! A JUnit report, for servers that build and test.
+
+use std::io::{self, Write};
+
+use super::Outcome;
+use super::assertion::{Assertion, Check};
+use super::figure::Figure;
+
+/// Writes a test case for each of `checks`, or for each kind of fault where there are none.
+pub(crate) fn write(out: &mut dyn Write, outcome: &Outcome, checks: &[Check]) -> io::Result<()> {
+    let of_verdict;
+    let checks = match checks {
+        [] => {
+            of_verdict = faults().map(|assertion| assertion.check(outcome)).collect::<Vec<_>>();
+            of_verdict.as_slice()
+        }
+        checks => checks,
+    };
+    let failures = checks.iter().filter(|check| !check.holds).count();
+    let (tests, seconds) = (checks.len(), outcome.seconds);
+    writeln!(out, r#"<?xml version="1.0" encoding="UTF-8"?>"#)?;
+    writeln!(out, r#"<testsuites tests="{tests}" failures="{failures}" time="{seconds:.3}">"#)?;
+    writeln!(
+        out,
+        r#"  <testsuite name="tenbin loadgen run" tests="{tests}" failures="{failures}" errors="0" skipped="0" time="{seconds:.3}">"#
+    )?;
+    for check in checks {
+        let name = Escaped(&check.assertion.to_string()).to_string();
+        write!(
+            out,
+            r#"    <testcase classname="{}" name="{name}" time="{seconds:.3}""#,
+            Escaped(&class_name(outcome))
+        )?;
+        if check.holds {
+            writeln!(out, "/>")?;
+        } else {
+            let found = Escaped(&check.found()).to_string();
+            writeln!(
+                out,
+                ">\n      <failure type=\"assertion\" message=\"{found}\">{found}</failure>\n    </testcase>"
+            )?;
+        }
+    }
+    writeln!(out, "    <system-out>{}</system-out>", Escaped(&outcome.notes.join("\n")))?;
+    writeln!(out, "  </testsuite>\n</testsuites>")
+}
+
+/// Nothing of what a broker must not do: above QoS 0 it may deliver again, but has to say so.
+fn faults() -> impl Iterator<Item = Assertion> {
+    const FAULTS: [&str; 6] = ["lost", "duplicated_unmarked", "to_another_member", "out_of_order", "foreign", "wrong"];
+    FAULTS.into_iter().map(|name| Assertion::equal(Figure::find(name).expect("figures of the verdict"), 0.0))
+}
+
+/// `loadgen.run.BROKER`; a dot would begin another package.
+fn class_name(outcome: &Outcome) -> String {
+    let names: Vec<_> = outcome.plan.brokers.iter().map(|broker| broker.name.replace('.', "_")).collect();
+    format!("loadgen.run.{}", names.join("+"))
+}
+
+/// Text of an element or of an attribute in double quotes. What XML 1.0 cannot say is left out.
+struct Escaped<'a>(&'a str);
+
+impl std::fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for c in self.0.chars() {
+            match c {
+                '&' => f.write_str("&amp;")?,
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '"' => f.write_str("&quot;")?,
+                // In an attribute they would be read as spaces.
+                '\n' => f.write_str("&#10;")?,
+                '\t' => f.write_str("&#9;")?,
+                '\u{fffe}' | '\u{ffff}' => {}
+                c if c.is_control() && c < ' ' => {}
+                c => write!(f, "{c}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::assertion::Assertions;
+    use crate::run::sample;
+
+    fn report(outcome: &Outcome, assertions: &str) -> String {
+        let checks = assertions.parse::<Assertions>().map(|assertions| assertions.check(outcome)).unwrap_or_default();
+        let mut out = Vec::new();
+        write(&mut out, outcome, &checks).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn each_assertion_is_a_test_case_and_a_failure_says_why() {
+        let text = report(&sample::outcome(), "lost=0,p50<1s");
+        let document = roxmltree::Document::parse(&text).unwrap();
+        let suite = document.root_element().first_element_child().unwrap();
+        assert_eq!((suite.attribute("tests"), suite.attribute("failures")), (Some("2"), Some("1")));
+        let cases: Vec<_> = suite.children().filter(|node| node.has_tag_name("testcase")).collect();
+        let names: Vec<_> = cases.iter().filter_map(|case| case.attribute("name")).collect();
+        assert_eq!(names, ["lost = 0", "p50 < 1000 ms"]);
+        let failures: Vec<_> = document.descendants().filter(|node| node.has_tag_name("failure")).collect();
+        let [failure] = failures.as_slice() else { panic!("one failure: {text}") };
+        assert_eq!(failure.attribute("message"), Some("lost = 3, wanted = 0"));
+        assert_eq!(failure.parent().and_then(|case| case.attribute("name")), Some("lost = 0"));
+    }
+
+    #[test]
+    fn without_assertions_each_kind_of_fault_is_one() {
+        let text = report(&sample::outcome(), "");
+        let document = roxmltree::Document::parse(&text).unwrap();
+        let cases: Vec<_> = document.descendants().filter(|node| node.has_tag_name("testcase")).collect();
+        assert_eq!(cases.len(), 6);
+        let failed: Vec<_> =
+            cases.iter().filter(|case| case.has_children()).filter_map(|case| case.attribute("name")).collect();
+        assert_eq!(failed, ["lost = 0", "out_of_order = 0"]);
+    }
+
+    #[test]
+    fn names_and_notes_may_hold_anything() {
+        let mut outcome = sample::outcome();
+        let strange = "a\"<&>'\u{1}\u{ffff}\n\té";
+        outcome.plan.brokers[0].name = strange.to_owned();
+        outcome.notes = vec![strange.to_owned()];
+        let text = report(&outcome, "lost=0");
+        let document = roxmltree::Document::parse(&text).unwrap();
+        let expected = "a\"<&>'\n\té";
+        let note = document.descendants().find(|node| node.has_tag_name("system-out")).unwrap();
+        assert_eq!(note.text(), Some(expected));
+        let case = document.descendants().find(|node| node.has_tag_name("testcase")).unwrap();
+        assert_eq!(case.attribute("classname"), Some(format!("loadgen.run.{expected}").as_str()));
+    }
+}

@@ -1,0 +1,126 @@
+//! An outcome for tests of what is made of outcomes.
+
+use std::time::Duration;
+
+use super::{
+    Audience, AudienceOutcome, Broker, BrokerUsage, ConnectionOptions, Connections, Latency, Outcome, Pace, Plan,
+    Publishers, Schedule, Second, Spread, SubscriberOutcome, Throughput, Verdict, Version,
+};
+
+/// Two workers of one share group, at one broker, four seconds: 1000 messages, of which 3 were lost.
+pub(crate) fn outcome() -> Outcome {
+    let verdict =
+        Verdict { expected: 1000, received: 997, lost: 3, out_of_order: 2, exact: true, ..Verdict::default() };
+    let audience = AudienceOutcome {
+        name: "workers".into(),
+        broker: "b".into(),
+        shared: true,
+        verdict,
+        latency: Some(latency()),
+        waiting: None,
+        jain: Some(0.96),
+        subscribers: vec![subscriber("sub-0", 600), subscriber("sub-1", 397)],
+    };
+    let counts = [(false, 100, 90), (true, 400, 390), (true, 400, 407), (false, 100, 110)];
+    let second = |(number, (counts, published, received))| Second {
+        second: number,
+        counts,
+        published,
+        received,
+        latency: Some(Latency { count: received, mean: 10.0 * f64::from(number + 1), ..latency() }),
+    };
+    Outcome {
+        plan: plan(),
+        started_unix_ms: 1_604_485_118_169,
+        seconds: 4.0,
+        published: throughput(1000, 400.0, 400),
+        received: throughput(997, 398.5, 407),
+        latency: Some(latency()),
+        latency_uncorrected: Some(Latency { p99: 20.5, ..latency() }),
+        connects: None,
+        per_second: (0..).zip(counts).map(second).collect(),
+        audiences: vec![audience],
+        verdict,
+        broker_usage: vec![BrokerUsage {
+            broker: "b".into(),
+            pid: 42,
+            cpu_seconds: 0.5,
+            deliveries_per_cpu_second: Some(1594.0),
+            resident_kib: 4096,
+            resident_peak_kib: 5120,
+        }],
+        own_cpu_seconds: 0.25,
+        unsent: 0,
+        latest_send_ms: 1.5,
+        connections: Connections { accepted: 3, accepted_per_second: 300.0, ..Connections::default() },
+        notes: vec!["a note".into()],
+    }
+}
+
+fn subscriber(name: &str, received: u64) -> SubscriberOutcome {
+    SubscriberOutcome {
+        name: name.into(),
+        received,
+        per_second: vec![(received / 4) as u32; 4],
+        latency: Some(latency()),
+        waiting: None,
+        processing_ms: Vec::new(),
+    }
+}
+
+/// Without the first and the last of the four seconds.
+fn throughput(messages: u64, average_per_second: f64, maximum_per_second: u64) -> Throughput {
+    Throughput { messages, average_per_second, maximum_per_second, from_second: 1, seconds: 2 }
+}
+
+fn latency() -> Latency {
+    Latency { count: 997, mean: 12.25, min: 0.5, p50: 10.0, p90: 40.0, p99: 61.2, p999: 150.0, max: 200.0 }
+}
+
+fn plan() -> Plan {
+    Plan {
+        tag: 1,
+        brokers: vec![Broker { name: "b".into(), host: "127.0.0.1".into(), port: 1883 }],
+        connection: ConnectionOptions {
+            version: Version::V5,
+            user_name: None,
+            password: None,
+            tls: None,
+            keep_alive: 0,
+            session_expiry: None,
+            client_id_prefix: "t".into(),
+            will: None,
+        },
+        publishers: Publishers {
+            count: 1,
+            qos: 0,
+            retain: false,
+            topic: "a".into(),
+            topics: 1,
+            payload: 20,
+            messages: Some(1000),
+            pace: Pace::Unlimited,
+            in_flight: 1,
+            spread: Spread::InTurns,
+        },
+        audiences: vec![Audience {
+            name: "workers".into(),
+            count: 2,
+            filter: "a".into(),
+            share: Some("workers".into()),
+            qos: 0,
+            spread: Spread::InTurns,
+            work: None,
+        }],
+        idle: None,
+        cuts: None,
+        schedule: Schedule {
+            time_limit: Duration::from_secs(60),
+            ramp_up: 1,
+            ramp_down: 1,
+            subscriber_timeout: Duration::from_secs(5),
+        },
+        threads: 2,
+        records: false,
+    }
+}

@@ -1,0 +1,136 @@
+//! Values of arguments that only a run has.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::{CutWhose, Cuts, Service, Version};
+use crate::values::{duration, positive_duration};
+
+/// `5` or `3.1.1`; `3` is what MQTTLoader calls the latter.
+pub(crate) fn version(text: &str) -> Result<Version, String> {
+    match text {
+        "5" | "5.0" => Ok(Version::V5),
+        "3" | "3.1.1" => Ok(Version::V311),
+        _ => Err("want 5 or 3.1.1".to_owned()),
+    }
+}
+
+/// `0`, `1` or `2`.
+pub(crate) fn qos(text: &str) -> Result<u8, String> {
+    crate::values::qos(text).map(|qos| qos.bits())
+}
+
+/// `25ms`, `exp:MEAN`, `pareto:MEAN:SHAPE`, `jitter:MEAN:BY`, `step:BEFORE:AFTER:AT` or `pause:SERVICE:AT:LASTS`.
+pub(crate) fn service(text: &str) -> Result<Service, String> {
+    let words: Vec<_> = text.split(':').collect();
+    let number = |text: &str| text.parse::<f64>().map_err(|_| format!("{text:?} is no number"));
+    Ok(match words.as_slice() {
+        [fixed] => Service::Fixed(positive_duration(fixed)?),
+        ["exp", mean] => Service::Exponential(positive_duration(mean)?),
+        ["pareto", mean, shape] => {
+            let (mean, shape) = (positive_duration(mean)?, number(shape)?);
+            if !(shape > 1.0 && shape.is_finite()) {
+                return Err("want a shape above 1: below it there is no mean".to_owned());
+            }
+            Service::Pareto { mean, shape }
+        }
+        ["jitter", mean, by] => {
+            let (mean, by) = (positive_duration(mean)?, number(by)?);
+            if !(0.0..=1.0).contains(&by) {
+                return Err("want a jitter from 0 to 1".to_owned());
+            }
+            Service::Jitter { mean, by }
+        }
+        ["step", before, after, at] => {
+            Service::Step { before: positive_duration(before)?, after: positive_duration(after)?, at: duration(at)? }
+        }
+        ["pause", service, at, lasts] => {
+            Service::Pause { service: positive_duration(service)?, at: duration(at)?, lasts: positive_duration(lasts)? }
+        }
+        _ => return Err(format!("{text:?}: {SERVICES}")),
+    })
+}
+
+/// `subscribers:2s` or `subscribers:2s/500ms`: whose, how often and how long they stay away.
+pub(crate) fn cuts(text: &str) -> Result<Cuts, String> {
+    let wanted = || "want WHOSE:EVERY[/AWAY] with WHOSE publishers, subscribers or idle".to_owned();
+    let (whose, times) = text.split_once(':').ok_or_else(wanted)?;
+    let whose = match whose {
+        "publishers" => CutWhose::Publishers,
+        "subscribers" => CutWhose::Subscribers,
+        "idle" => CutWhose::Idle,
+        _ => return Err(wanted()),
+    };
+    let (every, away) = match times.split_once('/') {
+        Some((every, away)) => (positive_duration(every)?, duration(away)?),
+        None => (positive_duration(times)?, Duration::ZERO),
+    };
+    Ok(Cuts { every, whose, away })
+}
+
+/// `[NAME=]PID`: a broker's process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PidArg {
+    /// The broker's name; needed where there are several.
+    pub(crate) broker: Option<String>,
+    pub(crate) pid: u32,
+}
+
+impl FromStr for PidArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (broker, pid) = match text.rsplit_once('=') {
+            Some((broker, pid)) => (Some(broker.to_owned()), pid),
+            None => (None, text),
+        };
+        Ok(Self { broker, pid: pid.parse().map_err(|_| format!("{pid:?} is no process id"))? })
+    }
+}
+
+const SERVICES: &str =
+    "want TIME, exp:MEAN, pareto:MEAN:SHAPE, jitter:MEAN:BY, step:BEFORE:AFTER:AT or pause:SERVICE:AT:LASTS";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_service_time_may_be_drawn_or_change() {
+        for (text, expected) in [
+            ("25ms", Service::Fixed(ms(25))),
+            ("exp:25ms", Service::Exponential(ms(25))),
+            ("pareto:25ms:1.5", Service::Pareto { mean: ms(25), shape: 1.5 }),
+            ("jitter:25ms:0.2", Service::Jitter { mean: ms(25), by: 0.2 }),
+            ("step:25ms:200ms:5s", Service::Step { before: ms(25), after: ms(200), at: ms(5000) }),
+            ("pause:25ms:0:2s", Service::Pause { service: ms(25), at: ms(0), lasts: ms(2000) }),
+        ] {
+            assert_eq!(service(text), Ok(expected), "{text}");
+        }
+        for text in ["", "exp", "exp:0ms", "pareto:1ms:1", "pareto:1ms:NaN", "jitter:1ms:1.5", "step:1ms:2ms", "x:1ms"]
+        {
+            assert!(service(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_cut_says_whose_how_often_and_for_how_long() {
+        let every = ms(2000);
+        assert_eq!(cuts("idle:2s"), Ok(Cuts { every, whose: CutWhose::Idle, away: ms(0) }));
+        assert_eq!(cuts("publishers:2s/500ms"), Ok(Cuts { every, whose: CutWhose::Publishers, away: ms(500) }));
+        for text in ["", "idle", "idle:", "idle:0s", "brokers:1s", "idle:1s/x"] {
+            assert!(cuts(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_process_id_may_name_its_broker() {
+        assert_eq!("42".parse(), Ok(PidArg { broker: None, pid: 42 }));
+        assert_eq!("a=42".parse(), Ok(PidArg { broker: Some("a".into()), pid: 42 }));
+        assert!("a".parse::<PidArg>().is_err() && "a=".parse::<PidArg>().is_err());
+    }
+}

@@ -1,0 +1,174 @@
+//! The highest rate of publishing that a broker takes: `run --find-rate 'p99<50ms'`.
+//!
+//! Rates are doubled until one is too high, then the gap between what held and what did not is halved, on a scale of
+//! ratios, until it is 5 %. The load is an open loop: messages go out when they are due, whether the broker keeps up or not.
+
+use std::io::Write;
+use std::time::Duration;
+
+use crate::LoadgenError;
+use crate::run::assertion::{Assertions, Check};
+use crate::run::{Outcome, Pace, Plan, planning};
+
+/// Where the search is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Search {
+    first: f64,
+    /// The highest rate that held.
+    held: Option<f64>,
+    /// The lowest that did not.
+    failed: Option<f64>,
+}
+
+impl Search {
+    /// Begins at `first` messages a second.
+    pub(crate) fn new(first: f64) -> Self {
+        Self { first, held: None, failed: None }
+    }
+
+    /// The rate to try next; `None` when the search is over.
+    pub(crate) fn next(&self) -> Option<f64> {
+        let (next, is_possible) = match (self.held, self.failed) {
+            (None, None) => (self.first, true),
+            (Some(held), None) => (2.0 * held, 2.0 * held <= RATE_MAX),
+            (None, Some(failed)) => (failed / 2.0, failed / 2.0 >= RATE_MIN),
+            (Some(held), Some(failed)) => ((held * failed).sqrt(), failed / held > CLOSE_ENOUGH),
+        };
+        is_possible.then(|| round(next))
+    }
+
+    /// Takes what came of `rate`.
+    pub(crate) fn tried(&mut self, rate: f64, held: bool) {
+        *if held { &mut self.held } else { &mut self.failed } = Some(rate);
+    }
+}
+
+/// `plan`, at `rate` messages a second for `step`.
+///
+/// # Errors
+/// A rate that cannot be timed.
+pub(crate) fn step_of(mut plan: Plan, rate: f64, step: Duration) -> Result<Plan, LoadgenError> {
+    plan.publishers.pace = Pace::Open { interval: planning::interval(rate, plan.publishers.count)? };
+    plan.publishers.messages = None;
+    plan.schedule.time_limit = step;
+    Ok(plan)
+}
+
+/// Why `rate` was too high; nothing where it was not.
+pub(crate) fn faults(outcome: &Outcome, rate: f64, step: Duration, bound: &Assertions) -> Vec<String> {
+    let mut faults: Vec<_> = bound.check(outcome).iter().filter(|check| !check.holds).map(Check::found).collect();
+    if outcome.verdict.lost > 0 {
+        faults.push(format!("lost {}", outcome.verdict.lost));
+    }
+    let (due, published) = (rate * step.as_secs_f64(), outcome.published.messages as f64);
+    if published < REACHED * due {
+        faults.push(format!("published {:.0} % of what was due", 100.0 * published / due));
+    }
+    faults
+}
+
+/// One rate.
+pub(crate) fn write_step(
+    out: &mut dyn Write,
+    rate: f64,
+    outcome: &Outcome,
+    faults: &[String],
+) -> Result<(), LoadgenError> {
+    let latency = outcome.latency.map_or("no latency".to_owned(), |latency| {
+        format!("p50 {:.3}, p99 {:.3}, max {:.3} ms", latency.p50, latency.p99, latency.max)
+    });
+    let verdict = if faults.is_empty() { "held".to_owned() } else { format!("too high: {}", faults.join("; ")) };
+    writeln!(out, "  {rate:>10} msg/s: {latency}: {verdict}").and_then(|()| out.flush()).map_err(LoadgenError::Print)
+}
+
+/// What was found.
+pub(crate) fn write_result(out: &mut dyn Write, search: &Search, bound: &Assertions) -> Result<(), LoadgenError> {
+    match (search.held, search.failed) {
+        (Some(held), Some(failed)) => writeln!(out, "highest rate with {bound}: {held} msg/s ({failed} is too high)"),
+        (Some(held), None) => writeln!(out, "highest rate with {bound}: above {held} msg/s, beyond what was tried"),
+        (None, _) => writeln!(out, "{bound} does not hold at any rate that was tried"),
+    }
+    .map_err(LoadgenError::Print)
+}
+
+/// To three digits, so that people can read it.
+fn round(rate: f64) -> f64 {
+    let unit = 10f64.powf(rate.log10().floor() - 2.0);
+    // A division by what a small unit is one part of is exact where a multiplication is not.
+    if unit < 1.0 { (rate / unit).round() / (1.0 / unit).round() } else { (rate / unit).round() * unit }
+}
+
+/// Messages a second to begin with.
+pub(crate) const FIRST_RATE: f64 = 1000.0;
+
+const RATE_MAX: f64 = 1e8;
+const RATE_MIN: f64 = 1.0;
+
+/// Ratio of what failed to what held at which the search is over.
+const CLOSE_ENOUGH: f64 = 1.05;
+
+/// Part of the messages that were due which must have been published.
+const REACHED: f64 = 0.97;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::sample;
+
+    /// Searches for `limit`, the highest rate that holds.
+    fn search(first: f64, limit: f64) -> (Search, Vec<f64>) {
+        let (mut search, mut tried) = (Search::new(first), Vec::new());
+        while let Some(rate) = search.next() {
+            tried.push(rate);
+            search.tried(rate, rate <= limit);
+        }
+        (search, tried)
+    }
+
+    #[test]
+    fn the_limit_is_found_to_5_percent_from_below_and_from_above() {
+        for first in [1000.0, 37.0, 1e6] {
+            for limit in [3.0, 999.0, 1000.0, 52_345.0, 3.3e6] {
+                let (found, tried) = search(first, limit);
+                let (held, failed) = (found.held.unwrap(), found.failed.unwrap());
+                assert!(held <= limit && limit < failed && failed / held <= 1.055, "{first} {limit} {tried:?}");
+                assert!(tried.len() < 30, "{tried:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_search_ends_where_nothing_and_where_everything_holds() {
+        let (found, tried) = search(1000.0, 0.0);
+        assert!(found.held.is_none() && tried.len() < 12, "{tried:?}");
+        let (found, tried) = search(1000.0, f64::INFINITY);
+        assert!(found.failed.is_none() && tried.len() < 20, "{tried:?}");
+    }
+
+    #[test]
+    fn rates_are_round() {
+        for (rate, expected) in
+            [(1414.2, 1410.0), (1000.0, 1000.0), (7.0711, 7.07), (123_456.0, 123_000.0), (99.96, 100.0)]
+        {
+            assert_eq!(round(rate), expected);
+        }
+    }
+
+    #[test]
+    fn a_rate_is_too_high_when_the_bound_fails_something_is_lost_or_it_is_not_reached() {
+        let step = Duration::from_secs(2);
+        let faults = |outcome: &Outcome, rate, bound: &str| faults(outcome, rate, step, &bound.parse().unwrap());
+        let mut outcome = sample::outcome();
+        assert_eq!(faults(&outcome, 500.0, "p99<50ms"), ["p99 = 61.2 ms, wanted < 50 ms", "lost 3"]);
+        outcome.verdict.lost = 0;
+        assert!(faults(&outcome, 500.0, "p99<100ms").is_empty());
+        assert_eq!(faults(&outcome, 1000.0, "p99<100ms"), ["published 50 % of what was due"]);
+    }
+
+    #[test]
+    fn a_step_is_an_open_loop_of_its_own_length() {
+        let plan = step_of(sample::outcome().plan, 2000.0, Duration::from_secs(3)).unwrap();
+        assert_eq!(plan.publishers.pace, Pace::Open { interval: Duration::from_micros(500) });
+        assert_eq!((plan.publishers.messages, plan.schedule.time_limit.as_secs()), (None, 3));
+    }
+}

@@ -1,0 +1,210 @@
+//! Brokers as the command line names them.
+
+use std::str::FromStr;
+
+use crate::LoadgenError;
+use crate::child_broker::ChildBroker;
+use crate::run::Broker;
+
+/// A broker that runs already, or one to start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum TargetArg {
+    /// `[NAME=]HOST[:PORT][,pid=PID]`: one that runs already; with a process id its processor time is known.
+    Given {
+        /// The address, where it has none of its own.
+        name: String,
+        /// A name or an address, without brackets.
+        host: String,
+        /// `None` for MQTT's own port.
+        port: Option<u16>,
+        /// Its process.
+        pid: Option<u32>,
+    },
+    /// `tenbin`: this program's own.
+    Tenbin,
+    /// This program's own with this policy; it is called by the policy's name.
+    Policy(String),
+    /// `mosquitto`: the one that is installed.
+    Mosquitto,
+}
+
+/// A broker that runs.
+#[derive(Debug)]
+pub(crate) struct RunningBroker {
+    pub(crate) name: String,
+    /// A name or an address, without brackets.
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) pid: Option<u32>,
+    child: Option<ChildBroker>,
+}
+
+impl TargetArg {
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Given { name, .. } | Self::Policy(name) => name,
+            Self::Tenbin => "tenbin",
+            Self::Mosquitto => "mosquitto",
+        }
+    }
+
+    /// Whether the broker is started for each run.
+    pub(crate) fn is_started(&self) -> bool {
+        !matches!(self, Self::Given { .. })
+    }
+
+    /// Starts the broker, unless it runs already: then it listens on `default_port` where it does not say.
+    pub(crate) async fn start(&self, default_port: u16) -> Result<RunningBroker, LoadgenError> {
+        let child = match self {
+            Self::Given { name, host, port, pid } => {
+                let (name, host, port) = (name.clone(), host.clone(), port.unwrap_or(default_port));
+                return Ok(RunningBroker { name, host, port, pid: *pid, child: None });
+            }
+            Self::Tenbin => ChildBroker::tenbin(None).await?,
+            Self::Policy(policy) => ChildBroker::tenbin(Some(policy)).await?,
+            Self::Mosquitto => ChildBroker::mosquitto().await?,
+        };
+        let (host, port) = split_address(child.address()).expect("a child's address has a port");
+        Ok(RunningBroker {
+            name: self.name().to_owned(),
+            host,
+            port: port.expect("a child's address has a port"),
+            pid: Some(child.pid()),
+            child: Some(child),
+        })
+    }
+}
+
+impl FromStr for TargetArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "tenbin" => return Ok(Self::Tenbin),
+            "mosquitto" => return Ok(Self::Mosquitto),
+            _ => {}
+        }
+        let wanted = || format!("{text:?}: want [NAME=]HOST[:PORT][,pid=PID], tenbin or mosquitto");
+        let (place, pid) = match text.split_once(",pid=") {
+            Some((place, pid)) => (place, Some(pid.parse().map_err(|_| format!("{pid:?} is no process id"))?)),
+            None => (text, None),
+        };
+        let (name, address) = place.split_once('=').unwrap_or((place, place));
+        let (host, port) = split_address(address).ok_or_else(wanted)?;
+        if matches!(name, "" | "pid") || host.is_empty() || host.contains([',', '=', '/']) {
+            return Err(wanted());
+        }
+        Ok(Self::Given { name: name.to_owned(), host, port, pid })
+    }
+}
+
+/// Several of them, separated by commas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TargetList(pub(crate) Vec<TargetArg>);
+
+impl FromStr for TargetList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut targets = Vec::<String>::new();
+        for part in text.split(',') {
+            match targets.last_mut() {
+                // What follows a broker's comma may still be about it.
+                Some(last) if part.starts_with("pid=") => *last += &format!(",{part}"),
+                _ => targets.push(part.to_owned()),
+            }
+        }
+        targets.iter().map(|target| target.parse()).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// `HOST`, `HOST:PORT`, `[IPv6]`, `[IPv6]:PORT` or `IPv6`; `None` for a port that is none.
+fn split_address(address: &str) -> Option<(String, Option<u16>)> {
+    if let Some(after) = address.strip_prefix('[') {
+        let (host, rest) = after.split_once(']')?;
+        let port = match rest.strip_prefix(':') {
+            Some(port) => Some(port.parse().ok()?),
+            None if rest.is_empty() => None,
+            None => return None,
+        };
+        return Some((host.to_owned(), port));
+    }
+    match address.split_once(':') {
+        // An IPv6 address has more than one colon.
+        Some((_, port)) if port.contains(':') => Some((address.to_owned(), None)),
+        Some((host, port)) => Some((host.to_owned(), Some(port.parse().ok()?))),
+        None => Some((address.to_owned(), None)),
+    }
+}
+
+impl RunningBroker {
+    /// `HOST:PORT` to connect to.
+    pub(crate) fn address(&self) -> String {
+        let (host, port) = (&self.host, self.port);
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+
+    /// As a plan names it.
+    pub(crate) fn place(&self) -> Broker {
+        Broker { name: self.name.clone(), host: self.host.clone(), port: self.port }
+    }
+
+    /// A connection that was lost, or never made, is the broker's end, if it has ended.
+    pub(crate) fn blame(&mut self, error: LoadgenError) -> LoadgenError {
+        self.child.as_mut().and_then(|child| child.check_alive().err()).unwrap_or(error)
+    }
+}
+
+/// The port that MQTT has by default.
+pub(crate) const PORT: u16 = 1883;
+
+/// The port that MQTT over TLS has by default.
+pub(crate) const TLS_PORT: u16 = 8883;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(name: &str, host: &str, port: Option<u16>, pid: Option<u32>) -> TargetArg {
+        TargetArg::Given { name: name.into(), host: host.into(), port, pid }
+    }
+
+    #[test]
+    fn a_target_is_an_address_with_or_without_a_name_or_a_broker_to_start() {
+        for (text, expected) in [
+            ("tenbin", TargetArg::Tenbin),
+            ("mosquitto", TargetArg::Mosquitto),
+            ("a=localhost:1883", given("a", "localhost", Some(1883), None)),
+            ("b=[::1]:1883,pid=42", given("b", "::1", Some(1883), Some(42))),
+            ("[::1]", given("[::1]", "::1", None, None)),
+            ("::1", given("::1", "::1", None, None)),
+            ("broker.example", given("broker.example", "broker.example", None, None)),
+            ("127.0.0.1:1,pid=7", given("127.0.0.1:1", "127.0.0.1", Some(1), Some(7))),
+            ("tenbin:1883", given("tenbin:1883", "tenbin", Some(1883), None)),
+        ] {
+            assert_eq!(text.parse(), Ok(expected), "{text}");
+        }
+        for text in
+            ["", "=b:1", "a=:1", "a=", "a=b:99999", "a=b:1,pid=x", "a=b:1,pid=-1", "[::1", "[::1]1", "a,b", "tcp://a"]
+        {
+            assert!(text.parse::<TargetArg>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_list_keeps_process_ids_with_their_brokers() {
+        let TargetList(targets) = "a=h:1,pid=3,b=h:2,tenbin".parse().unwrap();
+        assert_eq!(targets, [given("a", "h", Some(1), Some(3)), given("b", "h", Some(2), None), TargetArg::Tenbin]);
+        for text in ["", "a,,b", "pid=3"] {
+            assert!(text.parse::<TargetList>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_put_together_as_it_was_taken_apart() {
+        let running =
+            |host: &str| RunningBroker { name: String::new(), host: host.into(), port: 7, pid: None, child: None };
+        assert_eq!(running("h").address(), "h:7");
+        assert_eq!(running("::1").address(), "[::1]:7");
+    }
+}

@@ -1,0 +1,246 @@
+//! `run` against a broker of the tests' own that does wrong on purpose: what it does is counted exactly, and told by the
+//! assertions.
+
+mod fake_broker;
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use fake_broker::{Faults, Often};
+use serde_json::Value;
+use tenbin_loadgen::{Command, LoadgenError};
+
+#[derive(Parser)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What a command prints and how it ends.
+fn try_run(line: &str) -> (String, Result<(), LoadgenError>) {
+    let cli = Cli::try_parse_from(format!("tenbin {line}").split_whitespace()).expect("arguments are well-formed");
+    let mut out = Vec::new();
+    let result = tenbin_loadgen::run_to(cli.command, &mut out);
+    (String::from_utf8(out).expect("text"), result)
+}
+
+fn run(line: &str) -> String {
+    let (text, result) = try_run(line);
+    result.unwrap_or_else(|error| panic!("{line}: {error}\n{text}"));
+    text
+}
+
+/// Runs with faults, whatever comes of it; the verdict is in summary.json.
+fn verdict(name: &str, often: Often, line: &str) -> Value {
+    let address = fake_broker::start(Faults { often, ..Faults::default() });
+    let directory = Directory::new(name);
+    run(&format!("run --broker {address} --subscriber-timeout 500ms --out {} {line}", directory.0.display()));
+    let text = std::fs::read_to_string(directory.0.join("summary.json")).expect("a summary");
+    let summary: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(summary["verdict"]["exact"], true);
+    summary["verdict"].clone()
+}
+
+/// A directory for one test's files, removed at its end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("tenbin-loadgen-run-{name}-{}", std::process::id())))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_good_broker_is_found_to_be_good() {
+    for line in [
+        "--qos 0",
+        "--qos 1 --publishers 3 --subscribers 2",
+        "--qos 2 --protocol 3.1.1",
+        "--publisher-qos 2 --subscriber-qos 1",
+        "--shared --subscribers 3 --qos 1",
+        "--topic a/{publisher}/{topic} --topics 5 --publishers 2 --filter a/# --filter a/+/3",
+        "--interval 1ms --qos 1",
+        "--closed=10 --messages 200",
+        "--payload 600 --threads 1",
+        "--payload 8",
+    ] {
+        let address = fake_broker::start(Faults::default());
+        let holds = "lost=0,duplicated=0,out_of_order=0,foreign=0,wrong=0,expected>=100";
+        let text = run(&format!("run --broker {address} --assert {holds} {line}"));
+        assert!(text.contains("assertion holds: lost = 0, wanted = 0"), "{line}: {text}");
+    }
+}
+
+#[test]
+fn what_a_broker_loses_repeats_and_misorders_is_counted_exactly() {
+    // Of 1000 messages each 97th, 89th and 79th; none is two of them, or next to another.
+    let often = Often { lose: Some(97), duplicate: Some(89), hold_back: Some(79), ..Often::default() };
+    for qos in 0..=2 {
+        let verdict = verdict(&format!("faults-{qos}"), often, &format!("--messages 1000 --qos {qos}"));
+        let counts = ["expected", "received", "lost", "duplicated", "duplicated_unmarked", "out_of_order"];
+        let counts = counts.map(|name| verdict[name].as_u64().unwrap());
+        assert_eq!(counts, [1000, 990, 10, 11, 11, 12], "QoS {qos}: {verdict}");
+    }
+}
+
+#[test]
+fn a_copy_that_says_so_is_told_from_one_that_does_not() {
+    let often = Often { redeliver: Some(50), duplicate: Some(81), ..Often::default() };
+    let verdict = verdict("marked", often, "--messages 1000 --qos 1");
+    // 20 with the flag, 12 without.
+    assert_eq!((&verdict["duplicated"], &verdict["duplicated_unmarked"]), (&32.into(), &12.into()), "{verdict}");
+}
+
+#[test]
+fn a_message_for_one_member_that_goes_to_all_is_noticed() {
+    let often = Often { give_to_all: Some(50), ..Often::default() };
+    let verdict = verdict("group", often, "--messages 1000 --shared --subscribers 3");
+    assert_eq!((&verdict["expected"], &verdict["lost"]), (&1000.into(), &0.into()), "{verdict}");
+    assert_eq!((&verdict["to_another_member"], &verdict["duplicated"]), (&40.into(), &40.into()), "{verdict}");
+}
+
+#[test]
+fn a_damaged_message_is_wrong_and_lost() {
+    let often = Often { damage: Some(100), ..Often::default() };
+    let verdict = verdict("damaged", often, "--messages 1000");
+    assert_eq!((&verdict["wrong"], &verdict["lost"]), (&10.into(), &10.into()), "{verdict}");
+}
+
+#[test]
+fn a_failing_assertion_is_an_error_and_says_what_was_found() {
+    let address = fake_broker::start(Faults { lose: Some(3), ..Faults::default() });
+    let directory = Directory::new("junit");
+    std::fs::create_dir_all(&directory.0).expect("a directory");
+    let junit = directory.0.join("junit.xml");
+    let line = format!(
+        "run --broker {address} --subscriber-timeout 300ms --assert lost=0,duplicated=0 --assert p99<60s --junit {}",
+        junit.display()
+    );
+    let (text, result) = try_run(&line);
+    assert!(matches!(result, Err(LoadgenError::Assertions { failed: 1, of: 3 })), "{result:?}");
+    for part in ["assertion failed: lost = 1, wanted = 0\n", "assertion holds: duplicated = 0", "Number of received"] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    let xml = std::fs::read_to_string(&junit).expect("a report");
+    let document = roxmltree::Document::parse(&xml).expect("well-formed");
+    let is_case = |node: &roxmltree::Node<'_, '_>| node.has_tag_name("testcase");
+    let failed = document.descendants().filter(is_case).filter(roxmltree::Node::has_children);
+    assert_eq!(failed.filter_map(|case| case.attribute("name")).collect::<Vec<_>>(), ["lost = 0"]);
+}
+
+#[test]
+fn the_record_of_mqttloader_has_a_row_for_each_message_on_both_sides() {
+    let address = fake_broker::start(Faults::default());
+    let directory = Directory::new("record");
+    let out = directory.0.display();
+    run(&format!("run --broker {address} --publishers 2 --messages 50 --subscribers 2 --record-file {out}"));
+    let files: Vec<_> = std::fs::read_dir(&directory.0).expect("a directory").flatten().collect();
+    let [file] = files.as_slice() else { panic!("one file: {files:?}") };
+    let name = file.file_name().into_string().expect("plain");
+    assert!(
+        name.starts_with("mqttloader_")
+            && name.ends_with(".csv")
+            && name.len() == "mqttloader_20201104-101838.csv".len()
+    );
+    let text = std::fs::read_to_string(file.path()).expect("rows");
+    let rows: Vec<Vec<_>> = text.lines().map(|line| line.split(',').collect()).collect();
+    assert!(rows.iter().all(|row| row.len() == 4), "{text}");
+    let times: Vec<u64> = rows.iter().map(|row| row[0].parse().expect("microseconds")).collect();
+    assert!(times.is_sorted(), "{text}");
+    let of = |event: &str| rows.iter().filter(|row| row[2] == event).count();
+    assert_eq!((of(""), of("S"), of("R")), (1, 100, 200));
+}
+
+#[test]
+fn brokers_are_compared_in_turns() {
+    let (one, other) =
+        (fake_broker::start(Faults::default()), fake_broker::start(Faults { lose: Some(3), ..Faults::default() }));
+    let directory = Directory::new("compare");
+    let out = directory.0.display();
+    let load = "--messages 100 --qos 1 --subscriber-timeout 300ms";
+    let text = run(&format!("compare --brokers one={one},other={other} --runs 2 {load} --out {out}"));
+    let order: Vec<_> = text.lines().filter_map(|line| line.trim_start().strip_prefix("run ")).collect();
+    let order: Vec<_> = order.iter().filter_map(|line| line.split_once(':')).map(|(run, _)| run).collect();
+    assert_eq!(order, ["1 one", "1 other", "2 one", "2 other"]);
+    let summary = std::fs::read_to_string(directory.0.join("compare.json")).expect("a summary");
+    let summary: Value = serde_json::from_str(&summary).expect("JSON");
+    let lost = summary["brokers"][1]["runs"].as_array().unwrap().iter().map(|run| run["lost"].as_f64().unwrap());
+    // It loses one message in its life.
+    assert_eq!(lost.sum::<f64>(), 1.0);
+    assert_eq!(summary["brokers"][0]["medians"]["received"], 100.0);
+}
+
+#[test]
+fn the_four_patterns_are_measured_and_observed() {
+    let brokers = [fake_broker::start(Faults::default()), fake_broker::start(Faults::default())];
+    let [a, b] = brokers;
+    let directory = Directory::new("pattern");
+    let out = directory.0.display();
+    let text =
+        run(&format!("pattern all --brokers a={a},b={b} --qos 0,1 --time 1 --runs 1 --publishers 4 --out {out}"));
+    for pattern in ["SGL-SGL", "SGL-SHD", "MLT-SGL", "MLT-SHD"] {
+        for qos in 0..=1 {
+            let title = format!("{pattern}  QoS {qos} ");
+            assert!(text.lines().any(|line| line.starts_with(&title)), "{title} is missing in {text}");
+        }
+    }
+    for observation in ["QoS 0: ", "delivers most"] {
+        assert!(text.contains(observation), "{text}");
+    }
+    let summary = std::fs::read_to_string(directory.0.join("pattern.json")).expect("a summary");
+    let summary: Value = serde_json::from_str(&summary).expect("JSON");
+    let rows = summary["systems"][0]["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 8);
+    for row in rows {
+        assert_eq!((&row["mean"]["lost"], row["runs"].as_array().map(Vec::len)), (&0.0.into(), Some(1)), "{row}");
+        assert!(row["mean"]["received_per_second"].as_f64().unwrap() > 0.0, "{row}");
+    }
+}
+
+#[test]
+fn the_highest_rate_is_looked_for_and_steps_are_shown() {
+    let address =
+        fake_broker::start(Faults { often: Often { lose: Some(1000), ..Often::default() }, ..Faults::default() });
+    // It loses its 1000th message and the 2000th: half a second of 1000 messages a second comes before that.
+    let line = format!(
+        "run --broker {address} --publish-rate 1000 --step 500ms --subscriber-timeout 300ms --find-rate max<60s"
+    );
+    let text = run(&line);
+    assert!(text.contains("1000 msg/s") && text.contains("held") && text.contains("too high: lost 1"), "{text}");
+    assert!(text.contains("highest rate with max < 60000 ms: "), "{text}");
+}
+
+#[test]
+fn a_broker_that_is_not_there_is_an_error_of_one_line() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let (_, result) = try_run(&format!("run --broker {address}"));
+    let error = result.unwrap_err();
+    assert!(matches!(error, LoadgenError::Connect { .. }), "{error}");
+    assert!(error.to_string().contains(&address.to_string()) && !error.to_string().contains('\n'), "{error}");
+}
+
+#[test]
+fn arguments_that_contradict_each_other_are_refused() {
+    for line in [
+        "--interval 1ms --publish-rate 5",
+        "--closed --interval 1ms",
+        "--reports ack",
+        "--client-key k",
+        "--rate 5",
+        "--assert lots=0",
+        "--assert p99<50",
+        "--find-rate p99<1s --messages 5",
+        "--token x",
+    ] {
+        let words = format!("tenbin run {line}");
+        assert!(Cli::try_parse_from(words.split_whitespace()).is_err(), "{line}");
+    }
+}
