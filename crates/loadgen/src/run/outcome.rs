@@ -101,7 +101,7 @@ pub struct AudienceOutcome {
     pub shared: bool,
     /// What it had to get and what it got.
     pub verdict: Verdict,
-    /// Latency of its arrivals, of the whole run, to two significant digits.
+    /// Latency of its arrivals, of the whole run, as exact as its subscribers'.
     pub latency: Option<Latency>,
     /// From a message's due time to the moment at which a simulated worker took it out of its queue, of the whole run:
     /// the latency of the published experiments. `None` where nobody works.
