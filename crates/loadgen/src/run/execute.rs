@@ -177,7 +177,8 @@ async fn watch(
                 break;
             }
         }
-        tokio::time::sleep(TICK).await;
+        let left = plan.schedule.time_limit.saturating_sub(at);
+        tokio::time::sleep(if left.is_zero() { TICK } else { TICK.min(left) }).await;
     }
     let status = clients.status().await?;
     samples.take(&status, start.elapsed());

@@ -17,6 +17,7 @@ pub(crate) fn outcome() -> Outcome {
         shared: true,
         verdict,
         latency: Some(latency()),
+        waiting: None,
         jain: Some(0.96),
         subscribers: vec![subscriber("sub-0", 600), subscriber("sub-1", 397)],
     };
@@ -62,6 +63,7 @@ fn subscriber(name: &str, received: u64) -> SubscriberOutcome {
         received,
         per_second: vec![(received / 4) as u32; 4],
         latency: Some(latency()),
+        waiting: None,
         processing_ms: Vec::new(),
     }
 }

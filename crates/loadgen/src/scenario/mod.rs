@@ -23,6 +23,7 @@ mod worker;
 use std::io::Write;
 
 pub(crate) use figures::{Delays, RunFigures, SubscriberFigures};
+pub(crate) use network::Network;
 pub(crate) use plan::{Plan, STABLE_PHASE};
 pub(crate) use published::{PublishedPhase, overall_ms, stable_phase};
 pub(crate) use run::RunRecord;

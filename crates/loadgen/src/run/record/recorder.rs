@@ -2,7 +2,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::lane::{Lane, SentStream};
+use super::lane::{LaneTally, SentStream};
 use super::latencies::Latencies;
 use super::numbered::Numbered;
 use super::tally::{ConnectionCounts, ReceiverTally, SecondTally, at_second};
@@ -27,7 +27,7 @@ pub struct Recorder {
     streams: Numbered<SentStream>,
     receivers: Numbered<ReceiverTally>,
     /// By `receiver · streams + stream`.
-    lanes: Numbered<Lane>,
+    lanes: Numbered<LaneTally>,
     connections: ConnectionCounts,
     connects: Latencies,
     unsent: u64,
@@ -153,6 +153,16 @@ impl Recorder {
         }
     }
 
+    /// A simulated worker has taken a message that was due at `due_ns` out of its queue.
+    ///
+    /// # Panics
+    /// If there is no such receiver.
+    pub fn taken(&mut self, receiver: u32, due_ns: u64, taken_ns: u64) {
+        let digits = self.layout.receiver_digits();
+        let waiting = self.receiver(receiver).waiting.get_or_insert_with(|| Box::new(Latencies::new(digits)));
+        waiting.record(taken_ns.saturating_sub(due_ns));
+    }
+
     /// A simulated worker has processed a message, which took it so long.
     ///
     /// # Panics
@@ -162,9 +172,10 @@ impl Recorder {
         self.receiver(receiver).counts.process(second, took);
     }
 
-    /// A CONNACK with success came, so long after the connection was begun.
+    /// A client's first CONNACK with success came, so long after its connection was begun, or was to be begun.
     pub fn connected(&mut self, took: Duration, now_ns: u64) {
         self.connections.accept(took, now_ns);
+        self.last_ns = self.last_ns.max(now_ns);
         self.connects.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
     }
 
@@ -183,9 +194,10 @@ impl Recorder {
         self.connections.cut += 1;
     }
 
-    /// A client that came back found its session.
-    pub fn session_present(&mut self) {
-        self.connections.sessions_present += 1;
+    /// A client that was cut, or had lost its connection, has another one, and has found its session or not.
+    pub fn came_back(&mut self, session_present: bool) {
+        self.connections.came_back += 1;
+        self.connections.sessions_present += u64::from(session_present);
     }
 
     /// A Will came.
@@ -204,7 +216,7 @@ impl Recorder {
             seconds: self.seconds,
             streams: renumber(self.streams, |number| number as u32, |stream| stream),
             receivers: renumber(self.receivers, |number| number as u32, ReceiverTally::pack),
-            lanes: renumber(self.lanes, lane_of, |lane| lane),
+            lanes: renumber(self.lanes, lane_of, LaneTally::pack),
             connections: self.connections,
             connects: self.connects.pack(),
             unsent: self.unsent,
@@ -246,27 +258,19 @@ impl Recorder {
         }
         let is_for_it = self.layout.streams_for(receiver).binary_search(&stamp.stream).is_ok();
         if is_for_it {
-            self.lanes.insert(number, Lane::default()).arrive(stamp.sequence, dup);
+            self.lanes.get_or_insert_with(number, LaneTally::default).arrive(stamp.sequence, dup);
         }
         is_for_it
     }
 
     #[inline]
     fn receiver(&mut self, receiver: u32) -> &mut ReceiverTally {
-        let number = u64::from(receiver);
-        // The borrow checker does not see that a found entry's borrow ends where none is found.
-        if self.receivers.get_mut(number).is_none() {
-            self.receivers.insert(number, ReceiverTally::new(self.layout.receiver_digits()));
-        }
-        self.receivers.get_mut(number).expect("inserted above")
+        let layout = &self.layout;
+        self.receivers.get_or_insert_with(receiver.into(), || ReceiverTally::new(layout.receiver_digits()))
     }
 
     fn stream(&mut self, stream: u32) -> &mut SentStream {
-        let number = u64::from(stream);
-        if self.streams.get_mut(number).is_none() {
-            self.streams.insert(number, SentStream::default());
-        }
-        self.streams.get_mut(number).expect("inserted above")
+        self.streams.get_or_insert_with(stream.into(), SentStream::default)
     }
 
     fn second_of(&self, now_ns: u64) -> usize {
