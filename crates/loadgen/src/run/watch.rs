@@ -69,7 +69,9 @@ impl Watch {
             }
             None => Next::GoOn,
             // A copy that comes late is still counted.
-            Some(_) if is_all_sent && still >= if has_all_come { self.grace } else { self.subscriber_timeout } => Next::End,
+            Some(_) if is_all_sent && still >= if has_all_come { self.grace } else { self.subscriber_timeout } => {
+                Next::End
+            }
             Some(since) if at.saturating_sub(since) >= WAIT_MAX.max(self.subscriber_timeout) => Next::GiveUp,
             Some(_) => Next::GoOn,
         }

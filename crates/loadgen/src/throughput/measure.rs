@@ -7,7 +7,7 @@ use tenbin_codec::ProtocolVersion;
 
 use crate::progress::Progress;
 use crate::run::{
-    Audience, Broker, ConnectionOptions, ExecuteOptions, Execution, Pace, Plan, Publishers, Schedule, Spread, Version,
+    Audience, ConnectionOptions, ExecuteOptions, Execution, Pace, Plan, Publishers, Schedule, Spread, Version,
     execute_closely,
 };
 use crate::target::RunningBroker;
@@ -75,7 +75,7 @@ fn plan(args: &ThroughputArgs, broker: &RunningBroker) -> Plan {
     let topic = format!("throughput/{run}");
     Plan {
         tag: number as u16,
-        brokers: vec![Broker { name: broker.name.clone(), host: broker.host.clone(), port: broker.port }],
+        brokers: vec![broker.place()],
         connection: ConnectionOptions {
             version: match args.protocol {
                 ProtocolVersion::V5 => Version::V5,
