@@ -17,7 +17,8 @@ pub struct Outcome {
     pub published: Throughput,
     /// Arrivals at all subscribers, copies too; without foreign and wrong ones.
     pub received: Throughput,
-    /// From a message's due time to its arrival, over the seconds that count for `received`. With [`Pace::Open`](super::Pace::Open) this is what a user waits.
+    /// From a message's due time to its arrival, over the seconds between the ramps, and those after the time of the run
+    /// too. With [`Pace::Open`](super::Pace::Open) this is what a user waits.
     pub latency: Option<Latency>,
     /// From the moment at which a message was handed to the socket to its arrival: what a load tester shows that does
     /// not correct for coordinated omission. `None` where payloads are too small to carry it.
@@ -44,7 +45,8 @@ pub struct Outcome {
     pub notes: Vec<String>,
 }
 
-/// Messages and their rate. Rates leave ramp-up and ramp-down out, as MQTTLoader's do; the count does not.
+/// Messages and their rate. Rates leave ramp-up and ramp-down out, as MQTTLoader's do, and what is on its way when the
+/// time of the run is over; the count does not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
     /// All of them.
@@ -100,7 +102,7 @@ pub struct AudienceOutcome {
     pub shared: bool,
     /// What it had to get and what it got.
     pub verdict: Verdict,
-    /// Latency of its arrivals, of the whole run, to two significant digits.
+    /// Latency of its arrivals, of the whole run, as exact as its subscribers'.
     pub latency: Option<Latency>,
     /// Jain's index over its members' arrivals: 1 where all got as many, 1/n where one got all.
     pub jain: Option<f64>,

@@ -2,61 +2,81 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::growing_set::GrowingSet;
 use super::sequence_set::SequenceSet;
 
-/// A stream as one receiver gets it.
-#[derive(Debug, Default, Serialize, Deserialize)]
+/// A stream as one receiver gets it, while messages are coming.
+#[derive(Debug, Default)]
+pub(super) struct LaneTally {
+    came: GrowingSet,
+    counts: LaneCounts,
+    /// One more than the highest that came.
+    next: u32,
+}
+
+/// A stream as one receiver has got it.
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Lane {
     /// All that came.
     pub(super) came: SequenceSet,
-    /// Of these, those that came with the DUP flag at the first time already.
+    pub(super) counts: LaneCounts,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct LaneCounts {
+    /// Of all that came, those that had the DUP flag at the first time already.
     marked: SequenceSet,
     /// Further copies.
     pub(super) copies: u64,
     /// Of these, those without the DUP flag.
     pub(super) copies_unmarked: u64,
     pub(super) out_of_order: u64,
-    /// One more than the highest that came.
-    next: u32,
 }
 
-impl Lane {
+impl LaneTally {
     #[inline]
     pub(super) fn arrive(&mut self, sequence: u32, dup: bool) {
         if !self.came.insert(sequence) {
-            self.copies += 1;
-            self.copies_unmarked += u64::from(!dup);
+            self.counts.copies += 1;
+            self.counts.copies_unmarked += u64::from(!dup);
             return;
         }
         if dup {
             // The broker says itself that it sends it again: the order is that of the first time.
-            self.marked.insert(sequence);
+            self.counts.marked.insert(sequence);
         } else if sequence < self.next {
-            self.out_of_order += 1;
+            self.counts.out_of_order += 1;
         }
         self.next = self.next.max(sequence + 1);
     }
 
+    pub(super) fn pack(self) -> Lane {
+        Lane { came: self.came.into_set(), counts: self.counts }
+    }
+}
+
+impl Lane {
     /// Adds what another recorder has seen of the same stream at the same receiver. Of a message that both have seen,
     /// one copy is the first; which one, and in which order the two lanes were, nobody knows.
     pub(super) fn merge(&mut self, other: &Self) {
         let unmarked = self.unmarked();
         let other_unmarked = other.unmarked();
-        self.copies += other.copies + self.came.common_len(&other.came);
-        self.copies_unmarked += other.copies_unmarked + unmarked.common_len(&other_unmarked);
-        self.out_of_order += other.out_of_order;
-        self.next = self.next.max(other.next);
+        let (counts, others) = (&mut self.counts, &other.counts);
+        counts.copies += others.copies + self.came.common_len(&other.came);
+        counts.copies_unmarked += others.copies_unmarked + unmarked.common_len(&other_unmarked);
+        counts.out_of_order += others.out_of_order;
         self.came.unite(&other.came);
-        if !(self.marked.is_empty() && other.marked.is_empty()) {
+        if !(counts.marked.is_empty() && others.marked.is_empty()) {
             let mut all_unmarked = unmarked;
             all_unmarked.unite(&other_unmarked);
-            self.marked = self.came.without(&all_unmarked);
+            counts.marked = self.came.without(&all_unmarked);
         }
     }
 
     /// Those that came without the DUP flag at the first time.
     fn unmarked(&self) -> SequenceSet {
-        if self.marked.is_empty() { self.came.clone() } else { self.came.without(&self.marked) }
+        let marked = &self.counts.marked;
+        if marked.is_empty() { self.came.clone() } else { self.came.without(marked) }
     }
 }
 
@@ -120,7 +140,7 @@ impl SharedLane {
         let first_copies: u64 = lanes.iter().map(|lane| lane.came.len()).sum();
         let came = union(lanes.iter().map(|lane| &lane.came));
         let to_another_member = first_copies - came.len();
-        let to_another_unmarked = if to_another_member == 0 || lanes.iter().all(|lane| lane.marked.is_empty()) {
+        let to_another_unmarked = if to_another_member == 0 || lanes.iter().all(|lane| lane.counts.marked.is_empty()) {
             to_another_member
         } else {
             let unmarked: Vec<_> = lanes.iter().map(|lane| lane.unmarked()).collect();
@@ -141,22 +161,27 @@ mod tests {
     use super::*;
 
     fn lane(arrivals: &[(u32, bool)]) -> Lane {
-        let mut lane = Lane::default();
+        let mut lane = LaneTally::default();
         arrivals.iter().for_each(|&(sequence, dup)| lane.arrive(sequence, dup));
-        lane
+        lane.pack()
+    }
+
+    /// Numbers, copies, those of them without DUP, and numbers out of order.
+    fn told(Lane { came, counts }: &Lane) -> (u64, u64, u64, u64) {
+        (came.len(), counts.copies, counts.copies_unmarked, counts.out_of_order)
     }
 
     #[test]
     fn a_copy_is_no_message_out_of_order() {
         let lane =
             lane(&[(0, false), (2, false), (1, false), (1, false), (2, true), (5, false), (4, true), (3, false)]);
-        assert_eq!((lane.came.len(), lane.copies, lane.copies_unmarked, lane.out_of_order), (6, 2, 1, 2));
+        assert_eq!(told(&lane), (6, 2, 1, 2));
     }
 
     #[test]
     fn what_is_sent_again_with_dup_may_be_behind() {
         let resent = lane(&[(3, false), (0, true), (1, true), (2, true), (4, false)]);
-        assert_eq!((resent.came.len(), resent.copies, resent.out_of_order), (5, 0, 0));
+        assert_eq!(told(&resent), (5, 0, 0, 0));
     }
 
     #[test]
@@ -174,8 +199,8 @@ mod tests {
     fn a_receiver_that_two_recorders_have_seen_loses_no_copy() {
         let mut lane_here = lane(&[(0, false), (1, true), (2, false), (2, true)]);
         lane_here.merge(&lane(&[(1, true), (2, false), (3, true)]));
-        assert_eq!((lane_here.came.len(), lane_here.copies, lane_here.copies_unmarked), (4, 3, 1));
-        assert_eq!((lane_here.unmarked().len(), lane_here.marked.len()), (2, 2));
+        assert_eq!(told(&lane_here), (4, 3, 1, 0));
+        assert_eq!((lane_here.unmarked().len(), lane_here.counts.marked.len()), (2, 2));
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod base64;
 mod check;
 #[cfg(test)]
 pub(crate) mod example;
+mod growing_set;
 mod lane;
 mod latencies;
 mod layout;

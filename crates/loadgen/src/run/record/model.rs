@@ -272,7 +272,7 @@ impl Model<'_> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
     fn recorders_count_what_a_list_of_everything_shows(

@@ -26,28 +26,42 @@ impl<T> Numbered<T> {
     /// If the number is not below the end.
     #[inline]
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
+        let place = self.place(number)?;
+        Some(&mut self.values[place].1)
+    }
+
+    /// The number's value, which is made where it has none.
+    ///
+    /// # Panics
+    /// If the number is not below the end.
+    #[inline]
+    pub(super) fn get_or_insert_with(&mut self, number: u64, make: impl FnOnce() -> T) -> &mut T {
+        let place = self.place(number).unwrap_or_else(|| self.push(number, make()));
+        &mut self.values[place].1
+    }
+
+    #[inline]
+    fn place(&self, number: u64) -> Option<usize> {
         let place = match &self.places {
             Places::Table(table) => table[number as usize],
             Places::Map(map) => map.get(&number).copied().unwrap_or(0),
         };
-        let place = place.checked_sub(1)?;
-        Some(&mut self.values[place as usize].1)
+        (place as usize).checked_sub(1)
     }
 
-    /// Gives a value to a number that has none.
-    ///
-    /// # Panics
-    /// If the number is not below the end.
-    pub(super) fn insert(&mut self, number: u64, value: T) -> &mut T {
+    /// Gives a value to a number that has none; returns its place.
+    #[cold]
+    fn push(&mut self, number: u64, value: T) -> usize {
+        let place = self.values.len();
         self.values.push((number, value));
-        let place = u32::try_from(self.values.len()).expect("four thousand million values do not fit into memory");
+        let entry = u32::try_from(place + 1).expect("four thousand million values do not fit into memory");
         match &mut self.places {
-            Places::Table(table) => table[number as usize] = place,
+            Places::Table(table) => table[number as usize] = entry,
             Places::Map(map) => {
-                map.insert(number, place);
+                map.insert(number, entry);
             }
         }
-        &mut self.values[place as usize - 1].1
+        place
     }
 
     /// All values, by number.
@@ -70,8 +84,9 @@ mod tests {
         for end in [100, TABLE_MAX + 1] {
             let mut numbered = Numbered::new(end);
             assert_eq!(numbered.get_mut(end - 1), None);
-            numbered.insert(end - 1, "last");
-            numbered.insert(0, "first");
+            assert_eq!(numbered.get_or_insert_with(end - 1, || "last"), &"last");
+            numbered.get_or_insert_with(0, || "first");
+            assert_eq!(numbered.get_or_insert_with(0, || "second"), &"first");
             *numbered.get_mut(0).unwrap() = "new";
             assert_eq!(numbered.get_mut(end - 1), Some(&mut "last"));
             assert_eq!(numbered.get_mut(7), None);

@@ -21,7 +21,7 @@ impl Outcome {
         let mut verdict = Verdict { exact, ..Verdict::default() };
         by_unit.iter().for_each(|of_unit| verdict += *of_unit);
         let counted = Counted::of(plan, &part.seconds);
-        let in_counted = || part.seconds[counted.received.clone()].iter();
+        let in_counted = || part.seconds[counted.latency.clone()].iter();
         Self {
             started_unix_ms: part.start_ns.unwrap_or(0) / 1_000_000,
             seconds: part.last_ns.saturating_sub(part.start_ns.unwrap_or(part.last_ns)) as f64 / 1e9,
@@ -63,14 +63,20 @@ impl Throughput {
 struct Counted {
     published: Range<usize>,
     received: Range<usize>,
+    /// For latency: the time after publishing, too, in which an overloaded broker delivers what has waited longest.
+    latency: Range<usize>,
 }
 
 impl Counted {
     fn of(plan: &Plan, seconds: &[SecondTally]) -> Self {
         let ramps = (plan.schedule.ramp_up as usize, plan.schedule.ramp_down as usize);
+        // MQTTLoader ends with the time. What still comes then would be rates of seconds that are not full.
+        let limit = plan.schedule.time_limit.as_secs_f64().ceil() as usize;
+        let in_time = &seconds[..limit.min(seconds.len())];
         Self {
-            published: seconds_that_count(seconds, ramps, |second| second.published),
-            received: seconds_that_count(seconds, ramps, |second| second.received),
+            published: seconds_that_count(in_time, ramps, |second| second.published),
+            received: seconds_that_count(in_time, ramps, |second| second.received),
+            latency: seconds_that_count(seconds, ramps, |second| second.received),
         }
     }
 }
@@ -191,6 +197,7 @@ fn connections(counts: &ConnectionCounts) -> Connections {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use super::*;
     use crate::run::record::example;
@@ -200,9 +207,14 @@ mod tests {
 
     /// Messages published and received in each second, by a run of one publisher and one subscriber.
     fn outcome(seconds: &[(u32, u32)], ramps: (u32, u32)) -> Outcome {
+        timed(seconds, ramps, Duration::from_secs(60))
+    }
+
+    fn timed(seconds: &[(u32, u32)], ramps: (u32, u32), time_limit: Duration) -> Outcome {
         let audience = Audience { count: 1, ..example::audience("all", "#") };
         let mut plan = example::plan(vec![audience]);
         (plan.schedule.ramp_up, plan.schedule.ramp_down) = ramps;
+        plan.schedule.time_limit = time_limit;
         let layout = Arc::new(Layout::of(&plan).unwrap());
         let mut recorder = Recorder::new(layout.clone(), &plan, START_NS);
         let (mut published, mut received) = (0, 0);
@@ -252,6 +264,21 @@ mod tests {
             (outcome.published.average_per_second, outcome.received.average_per_second),
             (10.0 / 3.0, 9.0 / 4.0)
         );
+    }
+
+    #[test]
+    fn what_comes_when_the_time_is_over_counts_for_latency_and_not_for_rates() {
+        let seconds = [(10, 6), (10, 6), (1, 6), (0, 3)];
+        for (limit, received) in [(Duration::from_secs(2), 0..2), (Duration::from_millis(1500), 0..2)] {
+            let outcome = timed(&seconds, (0, 0), limit);
+            assert_eq!((outcome.published.seconds_range(), outcome.received.seconds_range()), (0..2, received));
+            assert_eq!((outcome.published.average_per_second, outcome.received.average_per_second), (10.0, 6.0));
+            assert_eq!((outcome.received.messages, outcome.verdict.lost), (21, 0));
+            assert_eq!(outcome.latency.map(|latency| (latency.count, latency.max)), Some((21, 4.0)));
+        }
+        let outcome = timed(&seconds, (0, 1), Duration::from_secs(2));
+        assert_eq!(outcome.received.seconds_range(), 0..1);
+        assert_eq!(outcome.latency.map(|latency| latency.count), Some(18));
     }
 
     #[test]

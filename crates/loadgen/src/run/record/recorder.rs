@@ -2,7 +2,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::lane::{Lane, SentStream};
+use super::lane::{LaneTally, SentStream};
 use super::latencies::Latencies;
 use super::numbered::Numbered;
 use super::tally::{ConnectionCounts, ReceiverTally, SecondTally, at_second};
@@ -27,7 +27,7 @@ pub struct Recorder {
     streams: Numbered<SentStream>,
     receivers: Numbered<ReceiverTally>,
     /// By `receiver · streams + stream`.
-    lanes: Numbered<Lane>,
+    lanes: Numbered<LaneTally>,
     connections: ConnectionCounts,
     connects: Latencies,
     unsent: u64,
@@ -204,7 +204,7 @@ impl Recorder {
             seconds: self.seconds,
             streams: renumber(self.streams, |number| number as u32, |stream| stream),
             receivers: renumber(self.receivers, |number| number as u32, ReceiverTally::pack),
-            lanes: renumber(self.lanes, lane_of, |lane| lane),
+            lanes: renumber(self.lanes, lane_of, LaneTally::pack),
             connections: self.connections,
             connects: self.connects.pack(),
             unsent: self.unsent,
@@ -246,27 +246,19 @@ impl Recorder {
         }
         let is_for_it = self.layout.streams_for(receiver).binary_search(&stamp.stream).is_ok();
         if is_for_it {
-            self.lanes.insert(number, Lane::default()).arrive(stamp.sequence, dup);
+            self.lanes.get_or_insert_with(number, LaneTally::default).arrive(stamp.sequence, dup);
         }
         is_for_it
     }
 
     #[inline]
     fn receiver(&mut self, receiver: u32) -> &mut ReceiverTally {
-        let number = u64::from(receiver);
-        // The borrow checker does not see that a found entry's borrow ends where none is found.
-        if self.receivers.get_mut(number).is_none() {
-            self.receivers.insert(number, ReceiverTally::new(self.layout.receiver_digits()));
-        }
-        self.receivers.get_mut(number).expect("inserted above")
+        let layout = &self.layout;
+        self.receivers.get_or_insert_with(receiver.into(), || ReceiverTally::new(layout.receiver_digits()))
     }
 
     fn stream(&mut self, stream: u32) -> &mut SentStream {
-        let number = u64::from(stream);
-        if self.streams.get_mut(number).is_none() {
-            self.streams.insert(number, SentStream::default());
-        }
-        self.streams.get_mut(number).expect("inserted above")
+        self.streams.get_or_insert_with(stream.into(), SentStream::default)
     }
 
     fn second_of(&self, now_ns: u64) -> usize {

@@ -20,6 +20,12 @@ pub(super) struct SequenceSet {
 }
 
 impl SequenceSet {
+    /// All numbers below are in the set, and this one is not.
+    #[inline]
+    pub(super) fn prefix(&self) -> u32 {
+        self.prefix
+    }
+
     /// Whether the number is new to the set, which it is now in.
     #[inline]
     pub(super) fn insert(&mut self, sequence: u32) -> bool {
@@ -44,6 +50,16 @@ impl SequenceSet {
                 self.absorb();
             }
         }
+    }
+
+    /// Adds so many numbers after the prefix, of which none is in the set.
+    pub(super) fn extend_prefix(&mut self, more: u32) {
+        self.prefix += more;
+    }
+
+    /// Adds numbers above the prefix.
+    pub(super) fn insert_all(&mut self, sequences: RoaringBitmap) {
+        self.rest |= sequences;
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -149,7 +165,7 @@ mod tests {
     use super::*;
 
     impl SequenceSet {
-        fn numbers(&self) -> BTreeSet<u32> {
+        pub(in crate::run::record) fn numbers(&self) -> BTreeSet<u32> {
             assert!(self.rest.min().is_none_or(|first| first > self.prefix), "{self:?}");
             (0..self.prefix).chain(&self.rest).collect()
         }

@@ -45,9 +45,9 @@ fn by_message(layout: &Layout, part: &Part, sent: &Sent) -> Vec<Verdict> {
         // A receiver that is in no plan can only come from an agent that has another.
         let Some(unit) = layout.unit_of(*receiver) else { continue };
         let verdict = &mut verdicts[unit];
-        verdict.duplicated += lane.copies;
-        verdict.duplicated_unmarked += lane.copies_unmarked;
-        verdict.out_of_order += lane.out_of_order;
+        verdict.duplicated += lane.counts.copies;
+        verdict.duplicated_unmarked += lane.counts.copies_unmarked;
+        verdict.out_of_order += lane.counts.out_of_order;
         if layout.units()[unit].is_shared {
             shared.entry((unit, *stream)).or_default().push(lane);
         } else {
