@@ -1,17 +1,6 @@
 //! What a scenario found: a table on standard output, and files for whoever wants to draw it.
 
 mod csv;
-pub(crate) mod run_report {
-    pub(crate) fn write(
-        d: &std::path::Path,
-        o: &crate::run::Outcome,
-        _: &[crate::run::MessageRecord],
-    ) -> Result<(), crate::LoadgenError> {
-        std::fs::create_dir_all(d).unwrap();
-        std::fs::write(d.join("summary.json"), serde_json::to_string(o).unwrap()).unwrap();
-        Ok(())
-    }
-}
 mod json;
 mod table;
 
