@@ -16,7 +16,8 @@ mod plan;
 mod stamp;
 
 pub use outcome::{
-    AudienceOutcome, BrokerUsage, Connections, Latency, Outcome, Second, SubscriberOutcome, Throughput, Verdict,
+    AudienceOutcome, BrokerUsage, Connections, CurvePoint, Latency, Outcome, Second, SubscriberOutcome, Throughput,
+    Verdict,
 };
 pub use plan::{
     Audience, Broker, Carrier, ConnectionOptions, CutWhose, Cuts, Idle, Pace, Plan, Publishers, Reports, Schedule,
