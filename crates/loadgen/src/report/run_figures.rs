@@ -273,7 +273,12 @@ fn over_time(outcome: &Outcome) -> Plot {
     let left_out = outcome.per_second.chunk_by(|a, b| a.counts == b.counts).filter(|run| !run[0].counts);
     for run in left_out {
         let (from, to) = (f64::from(run[0].second), f64::from(run[run.len() - 1].second) + 1.0);
-        let name = if run[0].second == 0 { "ramp-up" } else { "ramp-down" };
+        let schedule = outcome.plan.schedule;
+        let name = match run[0].second {
+            0 if schedule.ramp_up > 0 => "ramp-up",
+            second if second > 0 && schedule.ramp_down > 0 => "ramp-down",
+            _ => "not counted",
+        };
         zones.push(Zone { from, to, name: name.to_owned() });
     }
     let y = Scale::from_zero(1.0);

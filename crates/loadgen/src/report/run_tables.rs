@@ -58,11 +58,12 @@ pub(super) fn tiles(outcome: &Outcome) -> Vec<(String, Cell)> {
 
 pub(super) fn throughput(outcome: &Outcome) -> Table {
     let row = |name: &str, throughput: Throughput| {
-        let Throughput { messages, average_per_second, maximum_per_second } = throughput;
-        vec![name.into(), count(messages).into(), short(average_per_second).into(), count(maximum_per_second).into()]
+        let Throughput { messages, average_per_second, maximum_per_second, seconds, .. } = throughput;
+        let figures = [count(messages), short(average_per_second), count(maximum_per_second), seconds.to_string()];
+        [name.into()].into_iter().chain(figures.map(Cell::from)).collect()
     };
     Table {
-        head: texts(["", "messages", "average a second", "maximum a second"]),
+        head: texts(["", "messages", "average a second", "maximum a second", "seconds that count"]),
         rows: vec![row("published", outcome.published), row("received", outcome.received)],
         text_columns: 1,
     }

@@ -13,6 +13,7 @@
 mod clock;
 mod outcome;
 mod plan;
+mod record;
 mod stamp;
 
 pub use outcome::{
@@ -23,14 +24,15 @@ pub use plan::{
     Audience, Broker, Carrier, ConnectionOptions, CutWhose, Cuts, Idle, Pace, Plan, Publishers, Reports, Schedule,
     Service, Spread, TlsOptions, Version, WillOptions, Work,
 };
+pub use record::{Layout, Part, Receiver, Recorder};
 pub use stamp::Stamp;
 
 /// One arrival, kept where [`Plan::records`] asks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct MessageRecord {
-    /// Publisher and topic.
+    /// Publisher and topic; `u32::MAX` where the payload is below [`Stamp::LEN`] and does not say.
     pub stream: u32,
-    /// Number in the stream.
+    /// Number in the stream; as above.
     pub sequence: u32,
     /// Number of the subscriber, over all audiences.
     pub receiver: u32,
@@ -40,4 +42,15 @@ pub struct MessageRecord {
     pub late_us: u32,
     /// When it came.
     pub received_ns: u64,
+}
+
+/// One published message, kept where [`Plan::records`] asks for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct PublishRecord {
+    /// Publisher and topic.
+    pub stream: u32,
+    /// Number in the stream.
+    pub sequence: u32,
+    /// When it was written at QoS 0, acknowledged at QoS 1 and 2, in nanoseconds since 1970-01-01 UTC.
+    pub published_ns: u64,
 }

@@ -12,13 +12,13 @@ pub struct Outcome {
     pub plan: Plan,
     /// When the load began, in milliseconds since 1970-01-01 UTC.
     pub started_unix_ms: u64,
-    /// From the first message to the last thing that happened, in seconds.
+    /// From then to the last message that was published or came.
     pub seconds: f64,
     /// Messages that publishers have published: written at QoS 0, acknowledged at QoS 1 and 2.
     pub published: Throughput,
-    /// Arrivals at all subscribers.
+    /// Arrivals at all subscribers, copies too; without foreign and wrong ones.
     pub received: Throughput,
-    /// From a message's due time to its arrival. With [`Pace::Open`](super::Pace::Open) this is what a user waits.
+    /// From a message's due time to its arrival, over the seconds that count for `received`. With [`Pace::Open`](super::Pace::Open) this is what a user waits.
     pub latency: Option<Latency>,
     /// From the moment at which a message was handed to the socket to its arrival: what a load tester shows that does
     /// not correct for coordinated omission. `None` where payloads are too small to carry it.
@@ -58,6 +58,11 @@ pub struct Throughput {
     pub average_per_second: f64,
     /// The best second that counts.
     pub maximum_per_second: u64,
+    /// Number of the first second that counts. As with MQTTLoader, ramps begin and end where messages do, on each side
+    /// for itself, and seconds without any are left out at both ends.
+    pub from_second: u32,
+    /// Seconds that count.
+    pub seconds: u32,
 }
 
 /// Latency in milliseconds.
@@ -105,7 +110,7 @@ impl CurvePoint {
 pub struct Second {
     /// Number of the second, from 0.
     pub second: u32,
-    /// Whether it is outside ramp-up and ramp-down.
+    /// Whether it counts on one side at least: is outside ramp-up and ramp-down.
     pub counts: bool,
     /// Messages published in it.
     pub published: u64,
@@ -126,7 +131,7 @@ pub struct AudienceOutcome {
     pub shared: bool,
     /// What it had to get and what it got.
     pub verdict: Verdict,
-    /// Latency of its arrivals.
+    /// Latency of its arrivals, of the whole run, to two significant digits.
     pub latency: Option<Latency>,
     /// Jain's index over its members' arrivals: 1 where all got as many, 1/n where one got all.
     pub jain: Option<f64>,
@@ -139,13 +144,13 @@ pub struct AudienceOutcome {
 pub struct SubscriberOutcome {
     /// Its client id.
     pub name: String,
-    /// Arrivals.
+    /// Arrivals, as [`Outcome::received`] has them.
     pub received: u64,
-    /// Arrivals in each second.
+    /// Arrivals in each second of the run.
     pub per_second: Vec<u32>,
-    /// Latency of its arrivals.
+    /// Latency of its arrivals, of the whole run, to two significant digits; one in a run of more than 10,000.
     pub latency: Option<Latency>,
-    /// Mean processing time of a message in each second, in milliseconds, where it is a simulated worker.
+    /// Mean processing time of a message in each second, in milliseconds; empty where it is no simulated worker.
     pub processing_ms: Vec<Option<f64>>,
 }
 
@@ -161,17 +166,19 @@ pub struct Verdict {
     /// Further copies to the same receiver, or to another member of the same share group.
     pub duplicated: u64,
     /// Of `duplicated`, those without the DUP flag. Above QoS 0 a broker may deliver a message again after a connection
-    /// was lost, but then says so.
+    /// was lost, but then says so. Of copies at different members, one without the flag is taken for the message itself.
     pub duplicated_unmarked: u64,
-    /// Of `duplicated`, those that went to another member of the share group.
+    /// Of `duplicated`, those to a member that did not have the message, when another had it.
     pub to_another_member: u64,
-    /// Arrivals behind a later message of the same publisher and topic at the same receiver, copies left out.
+    /// Arrivals behind a later message of the same publisher and topic at the same receiver, without copies and without
+    /// messages with the DUP flag.
     pub out_of_order: u64,
-    /// Arrivals of messages that were attempted, but never published: unacknowledged, or on a connection that was cut.
+    /// Messages that came and were attempted, but never published: unacknowledged, or on a connection that was cut.
     pub unconfirmed: u64,
     /// Arrivals that nobody in this run has sent.
     pub foreign: u64,
-    /// Messages whose payload is damaged, or which came to an audience that has not subscribed to them.
+    /// Arrivals with this run's tag whose payload is damaged or says what was never sent, or which came to an audience
+    /// that has not subscribed to them at this broker.
     pub wrong: u64,
     /// Whether all this is exact; it is not where payloads are below [`Stamp::LEN`](super::Stamp), which leaves numbers
     /// of messages only.

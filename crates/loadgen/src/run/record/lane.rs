@@ -1,0 +1,192 @@
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use super::sequence_set::SequenceSet;
+
+/// A stream as one receiver gets it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Lane {
+    /// All that came.
+    pub(super) came: SequenceSet,
+    /// Of these, those that came with the DUP flag at the first time already.
+    marked: SequenceSet,
+    /// Further copies.
+    pub(super) copies: u64,
+    /// Of these, those without the DUP flag.
+    pub(super) copies_unmarked: u64,
+    pub(super) out_of_order: u64,
+    /// One more than the highest that came.
+    next: u32,
+}
+
+impl Lane {
+    #[inline]
+    pub(super) fn arrive(&mut self, sequence: u32, dup: bool) {
+        if !self.came.insert(sequence) {
+            self.copies += 1;
+            self.copies_unmarked += u64::from(!dup);
+            return;
+        }
+        if dup {
+            // The broker says itself that it sends it again: the order is that of the first time.
+            self.marked.insert(sequence);
+        } else if sequence < self.next {
+            self.out_of_order += 1;
+        }
+        self.next = self.next.max(sequence + 1);
+    }
+
+    /// Adds what another recorder has seen of the same stream at the same receiver. Of a message that both have seen,
+    /// one copy is the first; which one, and in which order the two lanes were, nobody knows.
+    pub(super) fn merge(&mut self, other: &Self) {
+        let unmarked = self.unmarked();
+        let other_unmarked = other.unmarked();
+        self.copies += other.copies + self.came.common_len(&other.came);
+        self.copies_unmarked += other.copies_unmarked + unmarked.common_len(&other_unmarked);
+        self.out_of_order += other.out_of_order;
+        self.next = self.next.max(other.next);
+        self.came.unite(&other.came);
+        if !(self.marked.is_empty() && other.marked.is_empty()) {
+            let mut all_unmarked = unmarked;
+            all_unmarked.unite(&other_unmarked);
+            self.marked = self.came.without(&all_unmarked);
+        }
+    }
+
+    /// Those that came without the DUP flag at the first time.
+    fn unmarked(&self) -> SequenceSet {
+        if self.marked.is_empty() { self.came.clone() } else { self.came.without(&self.marked) }
+    }
+}
+
+/// A stream as its publisher sends it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct SentStream {
+    /// Sequence numbers below were handed to a socket.
+    attempted: u32,
+    /// Of these, those that are published.
+    published: SequenceSet,
+}
+
+impl SentStream {
+    pub(super) fn attempt(&mut self, upto: u32) {
+        self.attempted = self.attempted.max(upto);
+    }
+
+    pub(super) fn publish(&mut self, sequences: Range<u32>) {
+        self.attempt(sequences.end);
+        self.published.insert_range(sequences);
+    }
+
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.attempt(other.attempted);
+        self.published.unite(&other.published);
+    }
+
+    pub(super) fn attempted(&self) -> u64 {
+        u64::from(self.attempted)
+    }
+
+    pub(super) fn published(&self) -> u64 {
+        self.published.len()
+    }
+
+    /// Of those that came, how many are published.
+    pub(super) fn published_of(&self, came: &SequenceSet) -> u64 {
+        self.published.common_len(came)
+    }
+
+    /// Of those that came, how many were attempted.
+    pub(super) fn attempted_of(&self, came: &SequenceSet) -> u64 {
+        came.len_below(self.attempted)
+    }
+}
+
+/// What the members of a share group got of one stream, put together.
+#[derive(Debug, Default)]
+pub(super) struct SharedLane {
+    pub(super) came: SequenceSet,
+    /// First copies at further members.
+    pub(super) to_another_member: u64,
+    /// Of these, those without the DUP flag.
+    pub(super) to_another_unmarked: u64,
+}
+
+impl SharedLane {
+    /// Of the copies at different members one is the message itself, namely one without the DUP flag if there is one:
+    /// which of them came first two recorders do not know.
+    pub(super) fn of(lanes: &[&Lane]) -> Self {
+        let first_copies: u64 = lanes.iter().map(|lane| lane.came.len()).sum();
+        let came = union(lanes.iter().map(|lane| &lane.came));
+        let to_another_member = first_copies - came.len();
+        let to_another_unmarked = if to_another_member == 0 || lanes.iter().all(|lane| lane.marked.is_empty()) {
+            to_another_member
+        } else {
+            let unmarked: Vec<_> = lanes.iter().map(|lane| lane.unmarked()).collect();
+            unmarked.iter().map(SequenceSet::len).sum::<u64>() - union(unmarked.iter()).len()
+        };
+        Self { came, to_another_member, to_another_unmarked }
+    }
+}
+
+fn union<'a>(sets: impl Iterator<Item = &'a SequenceSet>) -> SequenceSet {
+    let mut all = SequenceSet::default();
+    sets.for_each(|set| all.unite(set));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane(arrivals: &[(u32, bool)]) -> Lane {
+        let mut lane = Lane::default();
+        arrivals.iter().for_each(|&(sequence, dup)| lane.arrive(sequence, dup));
+        lane
+    }
+
+    #[test]
+    fn a_copy_is_no_message_out_of_order() {
+        let lane =
+            lane(&[(0, false), (2, false), (1, false), (1, false), (2, true), (5, false), (4, true), (3, false)]);
+        assert_eq!((lane.came.len(), lane.copies, lane.copies_unmarked, lane.out_of_order), (6, 2, 1, 2));
+    }
+
+    #[test]
+    fn what_is_sent_again_with_dup_may_be_behind() {
+        let resent = lane(&[(3, false), (0, true), (1, true), (2, true), (4, false)]);
+        assert_eq!((resent.came.len(), resent.copies, resent.out_of_order), (5, 0, 0));
+    }
+
+    #[test]
+    fn a_message_at_two_members_is_one_copy_too_many() {
+        let one = lane(&[(0, false), (1, false), (1, false), (3, false)]);
+        let other = lane(&[(1, false), (2, false), (3, true)]);
+        let shared = SharedLane::of(&[&one, &other]);
+        assert_eq!((shared.came.len(), shared.to_another_member, shared.to_another_unmarked), (4, 2, 1));
+        // Both marked: nothing says which is the first, and nothing is without the flag.
+        let shared = SharedLane::of(&[&lane(&[(0, true)]), &lane(&[(0, true)])]);
+        assert_eq!((shared.to_another_member, shared.to_another_unmarked), (1, 0));
+    }
+
+    #[test]
+    fn a_receiver_that_two_recorders_have_seen_loses_no_copy() {
+        let mut lane_here = lane(&[(0, false), (1, true), (2, false), (2, true)]);
+        lane_here.merge(&lane(&[(1, true), (2, false), (3, true)]));
+        assert_eq!((lane_here.came.len(), lane_here.copies, lane_here.copies_unmarked), (4, 3, 1));
+        assert_eq!((lane_here.unmarked().len(), lane_here.marked.len()), (2, 2));
+    }
+
+    #[test]
+    fn what_is_published_was_attempted() {
+        let mut stream = SentStream::default();
+        stream.publish(0..3);
+        stream.publish(5..6);
+        stream.attempt(4);
+        stream.attempt(8);
+        let came = lane(&[(0, false), (4, false), (5, false), (7, false), (8, false), (4_000_000_000, false)]).came;
+        assert_eq!((stream.attempted(), stream.published()), (8, 4));
+        assert_eq!((stream.published_of(&came), stream.attempted_of(&came)), (2, 4));
+    }
+}

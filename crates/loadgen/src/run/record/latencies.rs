@@ -1,0 +1,293 @@
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use super::base64;
+use crate::run::{CurvePoint, Latency};
+
+/// Times of one kind while they are recorded: how often each came, in microseconds, and extremes and sum to the
+/// nanosecond.
+#[derive(Debug)]
+pub(super) struct Latencies {
+    counts: Histogram<u32>,
+    range: Range,
+}
+
+/// Extremes and sum, in nanoseconds.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Range {
+    min_ns: u64,
+    max_ns: u64,
+    sum_ns: u64,
+}
+
+impl Latencies {
+    /// Times are told apart to so many significant decimal digits, 1 to 3.
+    pub(super) fn new(digits: u8) -> Self {
+        Self { counts: Histogram::new(digits).expect("1 to 3 digits are legal"), range: Range::default() }
+    }
+
+    #[inline]
+    pub(super) fn record(&mut self, ns: u64) {
+        self.counts.record(ns / 1_000).expect("it grows to what comes, and this is below 2^54");
+        self.range.add(&Range { min_ns: ns, max_ns: ns, sum_ns: ns });
+    }
+
+    /// Times that were recorded.
+    pub(super) fn len(&self) -> u64 {
+        self.counts.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    /// What was recorded, and begins anew in the same memory.
+    pub(super) fn take(&mut self) -> PackedLatencies {
+        let packed = self.pack();
+        self.counts.reset();
+        self.range = Range::default();
+        packed
+    }
+
+    pub(super) fn pack(&self) -> PackedLatencies {
+        let counts = self.counts.iter_recorded();
+        let counts = counts.map(|step| (step.value_iterated_to(), step.count_since_last_iteration()));
+        PackedLatencies { range: self.range, buckets: write_buckets(counts) }
+    }
+}
+
+/// Recorded times in a few bytes for each bucket that is not empty.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct PackedLatencies {
+    range: Range,
+    /// By value: how far it is from the one before, and the count, as [`write_number`] writes them.
+    #[serde(with = "base64")]
+    buckets: Vec<u8>,
+}
+
+impl PackedLatencies {
+    /// Adds what was recorded elsewhere to as many digits.
+    pub(super) fn merge(&mut self, other: Self) {
+        if self.buckets.is_empty() {
+            *self = other;
+        } else if !other.buckets.is_empty() {
+            let mut both: Vec<(u64, u64)> = read_buckets(&self.buckets).chain(read_buckets(&other.buckets)).collect();
+            both.sort_unstable();
+            both.dedup_by(|(value, count), (kept, sum)| {
+                let is_same = value == kept;
+                if is_same {
+                    *sum = sum.saturating_add(*count);
+                }
+                is_same
+            });
+            self.buckets = write_buckets(both.into_iter());
+            self.range.add(&other.range);
+        }
+    }
+}
+
+/// The sum of what was recorded to as many digits in several places.
+#[derive(Debug)]
+pub(super) struct LatencySum {
+    counts: Histogram<u64>,
+    range: Range,
+}
+
+impl LatencySum {
+    pub(super) fn new(digits: u8) -> Self {
+        Self { counts: Histogram::new(digits).expect("1 to 3 digits are legal"), range: Range::default() }
+    }
+
+    pub(super) fn add(&mut self, part: &PackedLatencies) {
+        for (us, count) in read_buckets(&part.buckets) {
+            self.counts.record_n(us.min(LONGEST_US), count).expect("it grows to what comes");
+        }
+        self.range.add(&part.range);
+    }
+
+    /// `None` where nothing was recorded.
+    pub(super) fn latency(&self) -> Option<Latency> {
+        let count = self.counts.len();
+        if count == 0 {
+            return None;
+        }
+        let Range { min_ns, max_ns, sum_ns } = self.range;
+        // A bucket stands for its highest value, which may be above the highest that came.
+        let quantile =
+            |quantile| ms(self.counts.value_at_quantile(quantile).saturating_mul(1_000).clamp(min_ns, max_ns));
+        Some(Latency {
+            count,
+            mean: sum_ns as f64 / count as f64 / 1e6,
+            min: ms(min_ns),
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+            max: ms(max_ns),
+        })
+    }
+}
+
+/// The distribution of what was recorded to so many digits in several places.
+pub(super) fn curve<'a>(digits: u8, parts: impl IntoIterator<Item = &'a PackedLatencies>) -> Vec<CurvePoint> {
+    let mut sum = LatencySum::new(digits);
+    parts.into_iter().for_each(|part| sum.add(part));
+    let Range { min_ns, max_ns, .. } = sum.range;
+    let within = |point: CurvePoint| CurvePoint { ms: point.ms.max(ms(min_ns)).min(ms(max_ns)), ..point };
+    CurvePoint::curve(&sum.counts, 1e-3).into_iter().map(within).collect()
+}
+
+/// The figures of what was recorded to so many digits in several places.
+pub(super) fn latency<'a>(digits: u8, parts: impl IntoIterator<Item = &'a PackedLatencies>) -> Option<Latency> {
+    let mut sum = LatencySum::new(digits);
+    parts.into_iter().for_each(|part| sum.add(part));
+    sum.latency()
+}
+
+impl Default for Range {
+    /// Of nothing.
+    fn default() -> Self {
+        Self { min_ns: u64::MAX, max_ns: 0, sum_ns: 0 }
+    }
+}
+
+impl Range {
+    #[inline]
+    fn add(&mut self, other: &Self) {
+        self.min_ns = self.min_ns.min(other.min_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
+    }
+}
+
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+fn write_buckets(buckets: impl Iterator<Item = (u64, u64)>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut before = 0;
+    for (value, count) in buckets {
+        write_number(value - before, &mut bytes);
+        write_number(count, &mut bytes);
+        before = value;
+    }
+    bytes.shrink_to_fit();
+    bytes
+}
+
+/// Values and counts. What another has damaged gives wrong ones, or ends early.
+fn read_buckets(mut bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> {
+    let mut value: u64 = 0;
+    std::iter::from_fn(move || {
+        value = value.saturating_add(read_number(&mut bytes)?);
+        Some((value, read_number(&mut bytes)?))
+    })
+}
+
+/// Seven bits a byte, the lowest first; the eighth says that more follow.
+fn write_number(mut number: u64, bytes: &mut Vec<u8>) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+fn read_number(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..u64::BITS).step_by(7) {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7F) << shift;
+        if byte < 0x80 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// Above all that a recorder can see, and below the end of a histogram's range.
+const LONGEST_US: u64 = u64::MAX / 1_000;
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn recorded(times_ns: &[u64]) -> Latencies {
+        let mut latencies = Latencies::new(3);
+        times_ns.iter().for_each(|&ns| latencies.record(ns));
+        latencies
+    }
+
+    #[test]
+    fn the_figures_of_a_thousand_times() {
+        // 1, 2, … 1000 ms
+        let times: Vec<u64> = (1..=1000).rev().map(|ms| ms * 1_000_000).collect();
+        let latency = latency(3, [&recorded(&times).pack()]).unwrap();
+        assert_eq!((latency.count, latency.min, latency.max), (1000, 1.0, 1000.0));
+        assert!((latency.mean - 500.5).abs() < 1e-9, "{latency:?}");
+        for (figure, ms) in [(latency.p50, 500.0), (latency.p90, 900.0), (latency.p99, 990.0), (latency.p999, 999.0)] {
+            assert!((ms..ms * 1.001).contains(&figure), "{latency:?}");
+        }
+    }
+
+    #[test]
+    fn a_curve_of_several_parts_is_within_what_came() {
+        let (fast, slow) = (recorded(&[70_300; 50]).pack(), recorded(&[2_000_400_000; 50]).pack());
+        let curve = curve(3, [&fast, &slow]);
+        let (first, last) = (curve[0], curve[curve.len() - 1]);
+        assert_eq!((first, last), (CurvePoint { share: 0.0, ms: 0.0703 }, CurvePoint { share: 1.0, ms: 2000.4 }));
+        assert!(super::curve(3, []).is_empty());
+    }
+
+    #[test]
+    fn no_time_has_no_figures_and_one_has_only_itself() {
+        assert_eq!(latency(2, [&Latencies::new(2).pack()]), None);
+        let one = latency(3, [&recorded(&[1_234_567]).pack()]).unwrap();
+        assert_eq!([one.mean, one.min, one.p50, one.p99, one.max], [1.234567; 5]);
+    }
+
+    #[test]
+    fn what_was_taken_is_not_there_a_second_time() {
+        let mut latencies = recorded(&[5_000, 7_000]);
+        assert_eq!(latency(3, [&latencies.take()]).unwrap().count, 2);
+        assert!(latencies.is_empty());
+        latencies.record(9_000_000);
+        assert_eq!(latency(3, [&latencies.take()]).unwrap().min, 9.0);
+    }
+
+    #[test]
+    fn damaged_buckets_end_no_program() {
+        let text = r#"{"range":{"min_ns":1,"max_ns":2,"sum_ns":3},"buckets":"/////////////////////w=="}"#;
+        let damaged: PackedLatencies = serde_json::from_str(text).unwrap();
+        assert_eq!(latency(3, [&damaged]), None);
+        let huge = PackedLatencies { buckets: write_buckets([(u64::MAX, 1)].into_iter()), ..damaged };
+        assert_eq!(latency(3, [&huge]).unwrap().count, 1);
+    }
+
+    proptest! {
+        #[test]
+        fn times_recorded_in_two_places_are_as_if_in_one(
+            one in vec(0..u64::MAX >> 8, 0..50),
+            other in vec(0..3_000_000_u64, 0..50),
+        ) {
+            let whole = latency(3, [&recorded(&[&one[..], &other[..]].concat()).pack()]);
+            let (a, b) = (recorded(&one).pack(), recorded(&other).pack());
+            prop_assert_eq!(latency(3, [&a, &b]), whole);
+            let mut merged: PackedLatencies = serde_json::from_str(&serde_json::to_string(&a).unwrap()).unwrap();
+            merged.merge(b);
+            prop_assert_eq!(latency(3, [&merged]), whole);
+        }
+
+        #[test]
+        fn numbers_survive_their_bytes(number: u64) {
+            let mut bytes = Vec::new();
+            write_number(number, &mut bytes);
+            prop_assert_eq!(read_number(&mut &bytes[..]), Some(number));
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! From what recorders have counted to the figures of a report.
+
+use std::ops::Range;
+
+use rustc_hash::FxHashMap;
+
+use super::latencies::{curve, latency};
+use super::layout::{Layout, Unit};
+use super::part::Part;
+use super::recorder::DIGITS;
+use super::tally::{ConnectionCounts, PackedReceiver, SecondTally};
+use super::verdict::verdicts;
+use crate::run::{AudienceOutcome, Connections, Outcome, Plan, Second, Stamp, SubscriberOutcome, Throughput, Verdict};
+
+impl Outcome {
+    /// What `part` comes to. The caller adds what recorders do not see: [`Outcome::broker_usage`],
+    /// [`Outcome::own_cpu_seconds`] and [`Outcome::notes`].
+    pub fn of(plan: &Plan, layout: &Layout, part: Part) -> Self {
+        let exact = plan.publishers.payload as usize >= Stamp::LEN;
+        let by_unit = verdicts(layout, &part, exact);
+        let mut verdict = Verdict { exact, ..Verdict::default() };
+        by_unit.iter().for_each(|of_unit| verdict += *of_unit);
+        let counted = Counted::of(plan, &part.seconds);
+        let in_counted = || part.seconds[counted.received.clone()].iter();
+        Self {
+            started_unix_ms: part.start_ns.unwrap_or(0) / 1_000_000,
+            seconds: part.last_ns.saturating_sub(part.start_ns.unwrap_or(part.last_ns)) as f64 / 1e9,
+            published: throughput(&part.seconds, &counted.published, |second| second.published),
+            received: throughput(&part.seconds, &counted.received, |second| second.received),
+            latency: latency(DIGITS, in_counted().map(|second| &second.latency)),
+            latency_uncorrected: latency(DIGITS, in_counted().map(|second| &second.uncorrected)),
+            latency_curve: curve(DIGITS, in_counted().map(|second| &second.latency)),
+            latency_uncorrected_curve: curve(DIGITS, in_counted().map(|second| &second.uncorrected)),
+            connects: latency(DIGITS, [&part.connects]),
+            per_second: per_second(&part.seconds, &counted),
+            audiences: audiences(plan, layout, &part, by_unit),
+            verdict,
+            broker_usage: Vec::new(),
+            own_cpu_seconds: 0.0,
+            unsent: part.unsent,
+            latest_send_ms: f64::from(part.latest_send_us) / 1e3,
+            connections: connections(&part.connections),
+            notes: Vec::new(),
+            plan: plan.clone(),
+        }
+    }
+
+    /// Arrivals at the subscribers of one broker in the seconds that count, for what they cost it.
+    pub fn received_from(&self, broker: &str) -> u64 {
+        let seconds = self.received.seconds_range();
+        let subscribers = self.audiences.iter().filter(|audience| audience.broker == broker);
+        let subscribers = subscribers.flat_map(|audience| &audience.subscribers);
+        subscribers.map(|one| one.per_second[seconds.clone()].iter().map(|&count| u64::from(count)).sum::<u64>()).sum()
+    }
+}
+
+impl Throughput {
+    /// The seconds that count, as a range of [`Outcome::per_second`].
+    pub fn seconds_range(&self) -> Range<usize> {
+        self.from_second as usize..(self.from_second + self.seconds) as usize
+    }
+}
+
+/// The seconds that count on each side.
+struct Counted {
+    published: Range<usize>,
+    received: Range<usize>,
+}
+
+impl Counted {
+    fn of(plan: &Plan, seconds: &[SecondTally]) -> Self {
+        let ramps = (plan.schedule.ramp_up as usize, plan.schedule.ramp_down as usize);
+        Self {
+            published: seconds_that_count(seconds, ramps, |second| second.published),
+            received: seconds_that_count(seconds, ramps, |second| second.received),
+        }
+    }
+}
+
+/// From the first second with a message to the last one, without the ramps, and then again: as MQTTLoader does, seconds
+/// without any are left out at both ends, but not between.
+fn seconds_that_count(
+    seconds: &[SecondTally],
+    (ramp_up, ramp_down): (usize, usize),
+    count: impl Fn(&SecondTally) -> u64,
+) -> Range<usize> {
+    let used = |range: Range<usize>| {
+        let mut used = range.filter(|&second| count(&seconds[second]) > 0);
+        let first = used.next()?;
+        Some(first..used.last().unwrap_or(first) + 1)
+    };
+    let between_ramps = |all: Range<usize>| used(all.start + ramp_up..all.end.saturating_sub(ramp_down));
+    used(0..seconds.len()).and_then(between_ramps).unwrap_or(0..0)
+}
+
+fn throughput(seconds: &[SecondTally], counted: &Range<usize>, count: impl Fn(&SecondTally) -> u64) -> Throughput {
+    let in_counted = || seconds[counted.clone()].iter().map(&count);
+    Throughput {
+        messages: seconds.iter().map(&count).sum(),
+        average_per_second: if counted.is_empty() {
+            0.0
+        } else {
+            in_counted().sum::<u64>() as f64 / counted.len() as f64
+        },
+        maximum_per_second: in_counted().max().unwrap_or(0),
+        from_second: counted.start as u32,
+        seconds: counted.len() as u32,
+    }
+}
+
+fn per_second(seconds: &[SecondTally], counted: &Counted) -> Vec<Second> {
+    let one = |(number, second): (usize, &SecondTally)| Second {
+        second: number as u32,
+        counts: counted.published.contains(&number) || counted.received.contains(&number),
+        published: second.published,
+        received: second.received,
+        latency: latency(DIGITS, [&second.latency]),
+    };
+    seconds.iter().enumerate().map(one).collect()
+}
+
+fn audiences(plan: &Plan, layout: &Layout, part: &Part, verdicts: Vec<Verdict>) -> Vec<AudienceOutcome> {
+    let tallies: FxHashMap<u32, &PackedReceiver> =
+        part.receivers.iter().map(|(number, tally)| (*number, tally)).collect();
+    let digits = layout.receiver_digits();
+    let one = |(unit, verdict): (&Unit, Verdict)| {
+        let audience = &plan.audiences[unit.audience];
+        let tally_of = |receiver: &u32| tallies.get(receiver).copied();
+        let came: Vec<u64> =
+            unit.receivers.iter().map(|number| tally_of(number).map_or(0, |one| one.counts.received)).collect();
+        AudienceOutcome {
+            name: audience.name.clone(),
+            broker: plan.brokers[unit.broker].name.clone(),
+            shared: unit.is_shared,
+            verdict,
+            latency: latency(digits, unit.receivers.iter().filter_map(tally_of).map(|tally| &tally.latency)),
+            jain: jain(&came),
+            subscribers: unit
+                .receivers
+                .iter()
+                .map(|number| SubscriberOutcome {
+                    name: layout.receivers()[*number as usize].client_id.clone(),
+                    ..subscriber(tally_of(number), digits, part.seconds.len(), audience.work.is_some())
+                })
+                .collect(),
+        }
+    };
+    layout.units().iter().zip(verdicts).map(one).collect()
+}
+
+fn subscriber(tally: Option<&PackedReceiver>, digits: u8, seconds: usize, is_worker: bool) -> SubscriberOutcome {
+    let nothing = PackedReceiver::default();
+    let PackedReceiver { counts, latency: packed } = tally.unwrap_or(&nothing);
+    let mut per_second = counts.per_second.clone();
+    per_second.resize(seconds, 0);
+    let mean_ms = |&(messages, time): &(u32, std::time::Duration)| {
+        (messages > 0).then(|| time.as_secs_f64() * 1e3 / f64::from(messages))
+    };
+    let mut processing_ms = Vec::new();
+    if is_worker {
+        processing_ms.extend(counts.processed.iter().map(mean_ms));
+        processing_ms.resize(seconds, None);
+    }
+    SubscriberOutcome {
+        name: String::new(),
+        received: counts.received,
+        per_second,
+        latency: latency(digits, [packed]),
+        processing_ms,
+    }
+}
+
+/// Jain's index of fairness: the square of the sum over n times the sum of squares. `None` of nothing.
+fn jain(shares: &[u64]) -> Option<f64> {
+    let sum: f64 = shares.iter().map(|&share| share as f64).sum();
+    let squares: f64 = shares.iter().map(|&share| (share as f64).powi(2)).sum();
+    (sum > 0.0).then(|| sum * sum / (shares.len() as f64 * squares))
+}
+
+fn connections(counts: &ConnectionCounts) -> Connections {
+    let seconds = counts.span_ns.map_or(0.0, |(first, last)| last.saturating_sub(first) as f64 / 1e9);
+    Connections {
+        accepted: counts.accepted,
+        refused: counts.refused,
+        lost: counts.lost,
+        cut: counts.cut,
+        sessions_present: counts.sessions_present,
+        wills: counts.wills,
+        accepted_per_second: if seconds > 0.0 { counts.accepted as f64 / seconds } else { 0.0 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::run::record::example;
+    use crate::run::{Audience, Recorder};
+
+    const START_NS: u64 = 1_800_000_000_000_000_000;
+
+    /// Messages published and received in each second, by a run of one publisher and one subscriber.
+    fn outcome(seconds: &[(u32, u32)], ramps: (u32, u32)) -> Outcome {
+        let audience = Audience { count: 1, ..example::audience("all", "#") };
+        let mut plan = example::plan(vec![audience]);
+        (plan.schedule.ramp_up, plan.schedule.ramp_down) = ramps;
+        let layout = Arc::new(Layout::of(&plan).unwrap());
+        let mut recorder = Recorder::new(layout.clone(), &plan, START_NS);
+        let (mut published, mut received) = (0, 0);
+        for (second, &(sent, came)) in seconds.iter().enumerate() {
+            let now_ns = START_NS + second as u64 * 1_000_000_000 + 999_999_999;
+            recorder.published(0, published..published + sent, now_ns);
+            published += sent;
+            for sequence in received..received + came {
+                let due_ns = now_ns - (second as u64 + 1) * 1_000_000;
+                recorder.arrived(0, &example::payload(&plan, 0, sequence, due_ns), false, now_ns);
+            }
+            received += came;
+        }
+        Outcome::of(&plan, &layout, recorder.into_part())
+    }
+
+    #[test]
+    fn the_figures_of_mqttloaders_manual() {
+        let published = [11955, 16427, 18430, 18030, 18622, 16536];
+        let received = [11218, 16414, 18426, 18026, 18620, 17296];
+        let seconds: Vec<_> = published.into_iter().zip(received).collect();
+        let whole = outcome(&seconds, (0, 0));
+        assert_eq!((whole.published.messages, whole.published.maximum_per_second), (100_000, 18622));
+        assert_eq!((whole.received.messages, whole.received.maximum_per_second), (100_000, 18620));
+        assert!((whole.received.average_per_second - 16666.666).abs() < 0.001, "{:?}", whole.received);
+        assert_eq!((whole.verdict.expected, whole.verdict.lost, whole.verdict.exact), (100_000, 0, true));
+        assert_eq!(whole.latency.map(|latency| (latency.count, latency.max)), Some((100_000, 6.0)));
+
+        let trimmed = outcome(&seconds, (1, 2));
+        assert_eq!(trimmed.received.seconds_range(), 1..4);
+        assert_eq!((trimmed.received.messages, trimmed.received.maximum_per_second), (100_000, 18426));
+        assert_eq!(trimmed.received.average_per_second, f64::from(16414 + 18426 + 18026) / 3.0);
+        assert_eq!(trimmed.latency.map(|latency| (latency.min, latency.max)), Some((2.0, 4.0)));
+        let counts: Vec<_> = trimmed.per_second.iter().map(|second| second.counts).collect();
+        assert_eq!(counts, [false, true, true, true, false, false]);
+        assert_eq!(trimmed.received_from("a"), 16414 + 18426 + 18026);
+        assert_eq!(trimmed.verdict, whole.verdict);
+    }
+
+    #[test]
+    fn ramps_begin_with_the_first_message_and_seconds_without_any_count_only_between_others() {
+        let seconds = [(0, 0), (5, 4), (0, 0), (7, 6), (0, 0), (3, 2), (0, 1)];
+        let outcome = outcome(&seconds, (1, 0));
+        assert_eq!(outcome.published.seconds_range(), 3..6);
+        assert_eq!(outcome.received.seconds_range(), 3..7);
+        assert_eq!(
+            (outcome.published.average_per_second, outcome.received.average_per_second),
+            (10.0 / 3.0, 9.0 / 4.0)
+        );
+    }
+
+    #[test]
+    fn a_run_shorter_than_its_ramps_has_no_rates() {
+        for seconds in [&[(5, 5), (5, 5)][..], &[]] {
+            let outcome = outcome(seconds, (1, 1));
+            assert!(outcome.published.seconds_range().is_empty() && outcome.latency.is_none());
+            assert_eq!((outcome.received.average_per_second, outcome.received.maximum_per_second), (0.0, 0));
+            assert_eq!(outcome.received.messages, seconds.len() as u64 * 5);
+        }
+    }
+
+    #[test]
+    fn jains_index_is_1_where_all_get_as_much_and_1_in_n_where_one_gets_all() {
+        assert_eq!(jain(&[7, 7, 7]), Some(1.0));
+        assert_eq!(jain(&[0, 9, 0, 0]), Some(0.25));
+        assert_eq!(jain(&[0, 0]), None);
+        assert_eq!(jain(&[]), None);
+    }
+}

@@ -1,0 +1,336 @@
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::lane::{Lane, SentStream};
+use super::latencies::Latencies;
+use super::numbered::Numbered;
+use super::tally::{ConnectionCounts, ReceiverTally, SecondTally, at_second};
+use super::{Layout, Part};
+use crate::run::{MessageRecord, Plan, PublishRecord, Stamp};
+
+/// What one driver thread has sent and received. It takes no locks, reads no clock and, once a stream has begun,
+/// allocates next to nothing.
+///
+/// All times are those of the run's clock, in nanoseconds since 1970-01-01 UTC. All that one receiver gets, and all that
+/// becomes of one stream at its publisher, belongs in one recorder.
+#[derive(Debug)]
+pub struct Recorder {
+    layout: Arc<Layout>,
+    tag: u16,
+    payload_len: usize,
+    keeps_records: bool,
+    start_ns: u64,
+    last_ns: u64,
+    open: OpenSecond,
+    seconds: Vec<SecondTally>,
+    streams: Numbered<SentStream>,
+    receivers: Numbered<ReceiverTally>,
+    /// By `receiver · streams + stream`.
+    lanes: Numbered<Lane>,
+    connections: ConnectionCounts,
+    connects: Latencies,
+    unsent: u64,
+    latest_send_us: u32,
+    arrivals: Vec<MessageRecord>,
+    departures: Vec<PublishRecord>,
+}
+
+/// The second in which messages are coming just now.
+#[derive(Debug)]
+struct OpenSecond {
+    number: usize,
+    from_ns: u64,
+    to_ns: u64,
+    latency: Latencies,
+    uncorrected: Latencies,
+}
+
+/// What an arrival's payload says.
+enum Seen {
+    Message(Stamp),
+    /// Of a payload that is too small to say more.
+    Time {
+        due_ns: u64,
+    },
+    Foreign,
+    Wrong,
+}
+
+impl Recorder {
+    /// A recorder for clients of this layout. Seconds count from `start_ns`; what comes before it counts as in second
+    /// 0. `u64::MAX` where it is not known yet, see [`Recorder::start`].
+    pub fn new(layout: Arc<Layout>, plan: &Plan, start_ns: u64) -> Self {
+        let streams = u64::from(layout.streams());
+        let receivers = layout.receivers().len() as u64;
+        Self {
+            tag: plan.tag,
+            payload_len: plan.publishers.payload as usize,
+            keeps_records: plan.records,
+            start_ns,
+            last_ns: 0,
+            open: OpenSecond::new(),
+            seconds: Vec::new(),
+            streams: Numbered::new(streams),
+            receivers: Numbered::new(receivers),
+            lanes: Numbered::new(receivers.saturating_mul(streams)),
+            connections: ConnectionCounts::default(),
+            connects: Latencies::new(DIGITS),
+            unsent: 0,
+            latest_send_us: 0,
+            arrivals: Vec::new(),
+            departures: Vec::new(),
+            layout,
+        }
+    }
+
+    /// Sets the beginning of second 0, before anything was published.
+    pub fn start(&mut self, start_ns: u64) {
+        self.close_second();
+        self.start_ns = start_ns;
+    }
+
+    /// The sequence numbers of `stream` below `upto` were handed to a socket.
+    ///
+    /// # Panics
+    /// If there is no such stream.
+    pub fn attempted(&mut self, stream: u32, upto: u32) {
+        self.stream(stream).attempt(upto);
+    }
+
+    /// These messages of `stream` are published: written at QoS 0, acknowledged at QoS 1 and 2.
+    ///
+    /// # Panics
+    /// If there is no such stream.
+    pub fn published(&mut self, stream: u32, sequences: Range<u32>, now_ns: u64) {
+        let second = self.second_of(now_ns);
+        at_second(&mut self.seconds, second).published += sequences.len() as u64;
+        self.last_ns = self.last_ns.max(now_ns);
+        if self.keeps_records {
+            let record = |sequence| PublishRecord { stream, sequence, published_ns: now_ns };
+            self.departures.extend(sequences.clone().map(record));
+        }
+        self.stream(stream).publish(sequences);
+    }
+
+    /// A message was handed to a socket by so much after its due time.
+    pub fn sent_late(&mut self, late_us: u32) {
+        self.latest_send_us = self.latest_send_us.max(late_us);
+    }
+
+    /// So many messages were due and had not been handed to a socket when the time was over.
+    pub fn unsent(&mut self, messages: u64) {
+        self.unsent += messages;
+    }
+
+    /// A message came to a receiver; `dup` is its DUP flag.
+    ///
+    /// # Panics
+    /// If there is no such receiver.
+    pub fn arrived(&mut self, receiver: u32, payload: &[u8], dup: bool, now_ns: u64) {
+        let seen = match self.read(payload) {
+            Seen::Message(stamp) if !self.arrived_in_lane(receiver, &stamp, dup) => Seen::Wrong,
+            seen => seen,
+        };
+        let (stamp, late_us) = match seen {
+            Seen::Message(stamp) => (stamp, Some(stamp.late_us)),
+            Seen::Time { due_ns } => {
+                (Stamp { due_ns, tag: self.tag, stream: u32::MAX, sequence: u32::MAX, late_us: 0 }, None)
+            }
+            Seen::Foreign => return self.receiver(receiver).counts.foreign += 1,
+            Seen::Wrong => return self.receiver(receiver).counts.wrong += 1,
+        };
+        self.turn_second(now_ns);
+        let second = self.open.number;
+        let latency_ns = self.open.arrived(stamp.due_ns, late_us, now_ns);
+        let tally = self.receiver(receiver);
+        tally.counts.receive(second, dup);
+        tally.latency.record(latency_ns);
+        self.last_ns = self.last_ns.max(now_ns);
+        if self.keeps_records {
+            let Stamp { stream, sequence, due_ns, late_us, .. } = stamp;
+            self.arrivals.push(MessageRecord { stream, sequence, receiver, due_ns, late_us, received_ns: now_ns });
+        }
+    }
+
+    /// A simulated worker has processed a message, which took it so long.
+    ///
+    /// # Panics
+    /// If there is no such receiver.
+    pub fn processed(&mut self, receiver: u32, took: Duration, now_ns: u64) {
+        let second = self.second_of(now_ns);
+        self.receiver(receiver).counts.process(second, took);
+    }
+
+    /// A CONNACK with success came, so long after the connection was begun.
+    pub fn connected(&mut self, took: Duration, now_ns: u64) {
+        self.connections.accept(took, now_ns);
+        self.connects.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// A connection was refused: CONNACK with an error, or closed instead.
+    pub fn refused(&mut self) {
+        self.connections.refused += 1;
+    }
+
+    /// A connection ended by itself.
+    pub fn lost(&mut self) {
+        self.connections.lost += 1;
+    }
+
+    /// The run cut a connection.
+    pub fn cut(&mut self) {
+        self.connections.cut += 1;
+    }
+
+    /// A client that came back found its session.
+    pub fn session_present(&mut self) {
+        self.connections.sessions_present += 1;
+    }
+
+    /// A Will came.
+    pub fn will(&mut self) {
+        self.connections.wills += 1;
+    }
+
+    /// What was recorded.
+    pub fn into_part(mut self) -> Part {
+        self.close_second();
+        let streams = u64::from(self.layout.streams());
+        let lane_of = |number: u64| ((number / streams) as u32, (number % streams) as u32);
+        Part {
+            start_ns: (self.start_ns < u64::MAX).then_some(self.start_ns),
+            last_ns: self.last_ns,
+            seconds: self.seconds,
+            streams: renumber(self.streams, |number| number as u32, |stream| stream),
+            receivers: renumber(self.receivers, |number| number as u32, ReceiverTally::pack),
+            lanes: renumber(self.lanes, lane_of, |lane| lane),
+            connections: self.connections,
+            connects: self.connects.pack(),
+            unsent: self.unsent,
+            latest_send_us: self.latest_send_us,
+            arrivals: self.arrivals,
+            departures: self.departures,
+        }
+    }
+
+    #[inline]
+    fn read(&self, payload: &[u8]) -> Seen {
+        let is_whole = payload.len() == self.payload_len;
+        if self.payload_len < Stamp::LEN {
+            return match Stamp::decode_due_ns(payload) {
+                Some(due_ns) if is_whole => Seen::Time { due_ns },
+                _ => Seen::Foreign,
+            };
+        }
+        match Stamp::decode(payload) {
+            Some(stamp) if stamp.tag != self.tag => Seen::Foreign,
+            // A sequence has no such number: one more than it would not fit.
+            Some(stamp) if is_whole && stamp.sequence < u32::MAX => Seen::Message(stamp),
+            Some(_) => Seen::Wrong,
+            None => Seen::Foreign,
+        }
+    }
+
+    /// Whether the message is of a stream that is for this receiver.
+    #[inline]
+    fn arrived_in_lane(&mut self, receiver: u32, stamp: &Stamp, dup: bool) -> bool {
+        let streams = self.layout.streams();
+        if stamp.stream >= streams {
+            return false;
+        }
+        let number = u64::from(receiver) * u64::from(streams) + u64::from(stamp.stream);
+        if let Some(lane) = self.lanes.get_mut(number) {
+            lane.arrive(stamp.sequence, dup);
+            return true;
+        }
+        let is_for_it = self.layout.streams_for(receiver).binary_search(&stamp.stream).is_ok();
+        if is_for_it {
+            self.lanes.insert(number, Lane::default()).arrive(stamp.sequence, dup);
+        }
+        is_for_it
+    }
+
+    #[inline]
+    fn receiver(&mut self, receiver: u32) -> &mut ReceiverTally {
+        let number = u64::from(receiver);
+        // The borrow checker does not see that a found entry's borrow ends where none is found.
+        if self.receivers.get_mut(number).is_none() {
+            self.receivers.insert(number, ReceiverTally::new(self.layout.receiver_digits()));
+        }
+        self.receivers.get_mut(number).expect("inserted above")
+    }
+
+    fn stream(&mut self, stream: u32) -> &mut SentStream {
+        let number = u64::from(stream);
+        if self.streams.get_mut(number).is_none() {
+            self.streams.insert(number, SentStream::default());
+        }
+        self.streams.get_mut(number).expect("inserted above")
+    }
+
+    fn second_of(&self, now_ns: u64) -> usize {
+        let second = now_ns.saturating_sub(self.start_ns) / NS_PER_SECOND;
+        usize::try_from(second).unwrap_or(usize::MAX).min(LAST_SECOND)
+    }
+
+    /// Makes the second of `now_ns` the open one.
+    #[inline]
+    fn turn_second(&mut self, now_ns: u64) {
+        if !(self.open.from_ns..self.open.to_ns).contains(&now_ns) {
+            self.close_second();
+            self.open_second(now_ns);
+        }
+    }
+
+    fn open_second(&mut self, now_ns: u64) {
+        let number = self.second_of(now_ns);
+        let begins_ns = self.start_ns.saturating_add(number as u64 * NS_PER_SECOND);
+        self.open.number = number;
+        // What comes early counts as in second 0, and what comes after the last as in that.
+        self.open.from_ns = if number == 0 { 0 } else { begins_ns };
+        self.open.to_ns = if number == LAST_SECOND { u64::MAX } else { begins_ns.saturating_add(NS_PER_SECOND) };
+    }
+
+    /// Leaves no second open.
+    fn close_second(&mut self) {
+        let open = &mut self.open;
+        if !open.latency.is_empty() {
+            let received = open.latency.len();
+            let (latency, uncorrected) = (open.latency.take(), open.uncorrected.take());
+            let closed = SecondTally { published: 0, received, latency, uncorrected };
+            at_second(&mut self.seconds, open.number).merge(closed);
+        }
+        (open.from_ns, open.to_ns) = (0, 0);
+    }
+}
+
+impl OpenSecond {
+    /// None.
+    fn new() -> Self {
+        Self { number: 0, from_ns: 0, to_ns: 0, latency: Latencies::new(DIGITS), uncorrected: Latencies::new(DIGITS) }
+    }
+
+    /// Returns the latency. Clocks that differ a little can make it negative, which counts as 0.
+    #[inline]
+    fn arrived(&mut self, due_ns: u64, late_us: Option<u32>, now_ns: u64) -> u64 {
+        let latency_ns = now_ns.saturating_sub(due_ns);
+        self.latency.record(latency_ns);
+        if let Some(late_us) = late_us {
+            self.uncorrected.record(latency_ns.saturating_sub(u64::from(late_us) * 1_000));
+        }
+        latency_ns
+    }
+}
+
+fn renumber<T, K, V>(values: Numbered<T>, number: impl Fn(u64) -> K, pack: impl Fn(T) -> V) -> Vec<(K, V)> {
+    values.into_sorted().into_iter().map(|(key, value)| (number(key), pack(value))).collect()
+}
+
+const NS_PER_SECOND: u64 = 1_000_000_000;
+
+/// A run of eleven days; what comes later, be it by a wrong clock, counts as in this second.
+const LAST_SECOND: usize = 1_000_000;
+
+/// Significant digits of the latencies of a second, from which those of the run are made.
+pub(super) const DIGITS: u8 = 3;

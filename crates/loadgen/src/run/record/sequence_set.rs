@@ -1,0 +1,226 @@
+use std::ops::Range;
+
+use roaring::RoaringBitmap;
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::base64;
+
+/// Sequence numbers of one stream, below `u32::MAX`.
+///
+/// Those of a stream that came complete and in order cost nothing but a counter; others a bit each where they are
+/// dense, as in a stream of which something was lost, and two bytes where they are sparse, as in the streams of a
+/// member of a large share group.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(try_from = "Written")]
+pub(super) struct SequenceSet {
+    /// All below are in it.
+    prefix: u32,
+    // INVARIANT: all of it is above `prefix`, which is not in the set itself.
+    rest: RoaringBitmap,
+}
+
+impl SequenceSet {
+    /// Whether the number is new to the set, which it is now in.
+    #[inline]
+    pub(super) fn insert(&mut self, sequence: u32) -> bool {
+        if sequence == self.prefix {
+            self.prefix += 1;
+            if !self.rest.is_empty() {
+                self.absorb();
+            }
+            true
+        } else {
+            sequence > self.prefix && self.rest.insert(sequence)
+        }
+    }
+
+    pub(super) fn insert_range(&mut self, sequences: Range<u32>) {
+        if sequences.start > self.prefix {
+            self.rest.insert_range(sequences);
+        } else if sequences.end > self.prefix {
+            self.prefix = sequences.end;
+            if !self.rest.is_empty() {
+                self.rest.remove_range(..self.prefix);
+                self.absorb();
+            }
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.prefix == 0 && self.rest.is_empty()
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        u64::from(self.prefix) + self.rest.len()
+    }
+
+    /// Numbers in it below this one.
+    pub(super) fn len_below(&self, end: u32) -> u64 {
+        u64::from(self.prefix.min(end)) + self.rest.range_cardinality(..end)
+    }
+
+    /// Numbers that are in both.
+    pub(super) fn common_len(&self, other: &Self) -> u64 {
+        let (short, long) = if self.prefix <= other.prefix { (self, other) } else { (other, self) };
+        short.len_below(long.prefix) + short.rest.intersection_len(&long.rest)
+    }
+
+    /// Adds all of `other`.
+    pub(super) fn unite(&mut self, other: &Self) {
+        self.rest |= &other.rest;
+        self.prefix = self.prefix.max(other.prefix);
+        self.rest.remove_range(..self.prefix);
+        self.absorb();
+    }
+
+    /// What is in it and not in `other`.
+    pub(super) fn without(&self, other: &Self) -> Self {
+        let mut rest = self.to_bitmap();
+        rest -= &other.to_bitmap();
+        let mut left = Self { prefix: 0, rest };
+        left.absorb();
+        left
+    }
+
+    fn to_bitmap(&self) -> RoaringBitmap {
+        let mut all = self.rest.clone();
+        all.insert_range(..self.prefix);
+        all
+    }
+
+    /// Moves what follows the prefix into it.
+    fn absorb(&mut self) {
+        let mut followers = self.rest.iter();
+        let before = self.prefix;
+        while self.prefix < u32::MAX
+            && let Some(run) = followers.next_range()
+            && *run.start() == self.prefix
+        {
+            self.prefix = run.end().saturating_add(1);
+        }
+        if self.prefix > before {
+            self.rest.remove_range(..self.prefix);
+        }
+    }
+}
+
+impl Serialize for SequenceSet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut rest = Vec::new();
+        if !self.rest.is_empty() {
+            let mut runs = self.rest.clone();
+            runs.optimize();
+            runs.serialize_into(&mut rest).map_err(serde::ser::Error::custom)?;
+        }
+        Written { prefix: self.prefix, rest }.serialize(serializer)
+    }
+}
+
+/// A set as it travels.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    prefix: u32,
+    /// In the format of Roaring bitmaps; empty for none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "base64")]
+    rest: Vec<u8>,
+}
+
+impl TryFrom<Written> for SequenceSet {
+    type Error = std::io::Error;
+
+    fn try_from(written: Written) -> Result<Self, Self::Error> {
+        let Written { prefix, rest } = written;
+        let rest = if rest.is_empty() { RoaringBitmap::new() } else { RoaringBitmap::deserialize_from(&rest[..])? };
+        // Whoever wrote it may not have kept to the invariant.
+        let mut set = Self { prefix, rest };
+        set.rest.remove_range(..prefix);
+        set.absorb();
+        Ok(set)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    impl SequenceSet {
+        fn numbers(&self) -> BTreeSet<u32> {
+            assert!(self.rest.min().is_none_or(|first| first > self.prefix), "{self:?}");
+            (0..self.prefix).chain(&self.rest).collect()
+        }
+    }
+
+    /// Numbers close together and a few far away, in runs and alone.
+    fn ranges() -> impl Strategy<Value = Vec<Range<u32>>> {
+        let start = prop_oneof![9 => 0..60_u32, 2 => 65_500..65_560_u32, 1 => 3_000_000_000..3_000_000_050_u32];
+        vec((start, prop_oneof![4 => Just(1), 1 => 0..40_u32]).prop_map(|(start, len)| start..start + len), 0..60)
+    }
+
+    fn both(ranges: &[Range<u32>]) -> (SequenceSet, BTreeSet<u32>) {
+        let (mut set, mut model) = (SequenceSet::default(), BTreeSet::new());
+        for range in ranges {
+            if range.len() == 1 {
+                assert_eq!(set.insert(range.start), model.insert(range.start));
+            } else {
+                set.insert_range(range.clone());
+                model.extend(range.clone());
+            }
+        }
+        (set, model)
+    }
+
+    proptest! {
+        #[test]
+        fn a_set_is_what_a_plain_set_is(one in ranges(), other in ranges(), end in 0..70_000_u32) {
+            let ((a, naive_a), (b, naive_b)) = (both(&one), both(&other));
+            prop_assert_eq!(a.numbers(), naive_a.clone());
+            prop_assert_eq!(a.len(), naive_a.len() as u64);
+            prop_assert_eq!(a.is_empty(), naive_a.is_empty());
+            prop_assert_eq!(a.len_below(end), naive_a.range(..end).count() as u64);
+            prop_assert_eq!(a.common_len(&b), naive_a.intersection(&naive_b).count() as u64);
+            prop_assert_eq!(a.without(&b).numbers(), &naive_a - &naive_b);
+            let mut union = a.clone();
+            union.unite(&b);
+            prop_assert_eq!(union.numbers(), &naive_a | &naive_b);
+        }
+
+        #[test]
+        fn a_set_survives_its_journey(ranges in ranges()) {
+            let (set, model) = both(&ranges);
+            let text = serde_json::to_string(&set).unwrap();
+            prop_assert_eq!(serde_json::from_str::<SequenceSet>(&text).unwrap().numbers(), model);
+        }
+    }
+
+    #[test]
+    fn what_came_complete_is_a_counter_whatever_its_order() {
+        let mut set = SequenceSet::default();
+        for sequence in (1..100_000).rev().chain([0]).chain(100_000..200_000) {
+            assert!(set.insert(sequence));
+        }
+        assert!(set.rest.is_empty());
+        assert_eq!(serde_json::to_string(&set).unwrap(), r#"{"prefix":200000}"#);
+    }
+
+    #[test]
+    fn the_last_number_is_no_trouble() {
+        let mut set = SequenceSet::default();
+        set.insert_range(0..u32::MAX);
+        assert_eq!((set.len(), set.insert(u32::MAX - 1)), (u64::from(u32::MAX), false));
+        let text = r#"{"prefix":4294967295}"#;
+        assert_eq!(serde_json::to_string(&set).unwrap(), text);
+        assert_eq!(serde_json::from_str::<SequenceSet>(text).unwrap().len(), u64::from(u32::MAX));
+    }
+
+    #[test]
+    fn a_damaged_set_is_refused() {
+        for text in [r#"{"prefix":1,"rest":"!"}"#, r#"{"prefix":1,"rest":"AAAA"}"#, r#"{"prefix":-1}"#] {
+            assert!(serde_json::from_str::<SequenceSet>(text).is_err(), "{text}");
+        }
+    }
+}
