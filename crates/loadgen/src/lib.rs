@@ -27,7 +27,7 @@ pub use args::{Command, ScenarioArgs, ThroughputArgs};
 pub use clock::Clock;
 pub use error::LoadgenError;
 pub use ledger::{Ledger, LedgerTotals, Receipt};
-pub use report::write_run_report;
+pub use report::{Compared, write_comparison, write_run_report};
 
 /// Runs a subcommand to its end on a runtime of its own; results go to standard output, progress to standard
 /// error.

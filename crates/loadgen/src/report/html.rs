@@ -100,6 +100,13 @@ impl Page {
         self.body += &format!("<ul>{}</ul>\n", items.iter().map(item).collect::<String>());
     }
 
+    /// Files below the page's directory, and what they are.
+    pub(super) fn links(&mut self, links: &[(String, String)]) {
+        let item =
+            |(file, text): &(String, String)| format!("<li><a href=\"{}\">{}</a></li>", escape(file), escape(text));
+        self.body += &format!("<ul>{}</ul>\n", links.iter().map(item).collect::<String>());
+    }
+
     pub(super) fn table(&mut self, table: &Table) {
         let class = |column: usize| if column < table.text_columns.max(1) { "" } else { " class=\"n\"" };
         let head = |(column, text): (usize, &String)| format!("<th{}>{}</th>", class(column), escape(text));

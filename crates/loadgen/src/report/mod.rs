@@ -1,6 +1,7 @@
 //! What was found: tables on standard output, and below a directory files for programs and a page for people.
 
 mod chart;
+mod comparison_page;
 mod csv;
 mod html;
 mod json;
@@ -18,6 +19,7 @@ mod scenario_trace;
 mod series;
 mod table;
 
+pub use comparison_page::{Compared, write as write_comparison};
 pub use run_report::write as write_run_report;
 
 use std::io::{self, Write};

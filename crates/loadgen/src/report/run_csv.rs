@@ -6,7 +6,8 @@ use std::io::{self, Write};
 use crate::run::{MessageRecord, Outcome};
 
 /// Columns: the stream and what it stands for, the message's number in it, who got it, and nanoseconds since 1970-01-01
-/// UTC by the controller's clock. Latency is from `due_ns` to `received_ns`.
+/// UTC by the controller's clock. Latency is from `due_ns` to `received_ns`. The first four are empty where payloads are
+/// too small for numbers.
 const HEADER: &str = "stream,sequence,publisher,topic,receiver,due_ns,sent_ns,received_ns,latency_ms";
 
 pub(super) fn write_messages(out: &mut dyn Write, outcome: &Outcome, records: &[MessageRecord]) -> io::Result<()> {
@@ -17,8 +18,11 @@ pub(super) fn write_messages(out: &mut dyn Write, outcome: &Outcome, records: &[
         receiver_numbers(outcome).into_iter().map(|(name, number)| (number, field(&name))).collect();
     for record in records {
         let MessageRecord { stream, sequence, receiver, due_ns, late_us, received_ns } = *record;
-        let (publisher, topic) = (stream / topics, stream % topics);
-        write!(out, "{stream},{sequence},{publisher},{topic},")?;
+        match stream {
+            // The payload was too short to say.
+            u32::MAX => write!(out, ",,,,")?,
+            _ => write!(out, "{stream},{sequence},{},{},", stream / topics, stream % topics)?,
+        }
         match names.get(&(receiver as usize)) {
             Some(name) => out.write_all(name.as_bytes())?,
             None => write!(out, "{receiver}")?,
@@ -75,6 +79,11 @@ mod tests {
         let all = rows(&outcome);
         assert_eq!((all.len(), all[1].as_str()), (records.len() + 1, expected.as_str()));
         assert!(all.iter().all(|row| row.split(',').count() == HEADER.split(',').count()));
+
+        let unknown = MessageRecord { stream: u32::MAX, sequence: u32::MAX, ..records[0] };
+        let mut out = Vec::new();
+        write_messages(&mut out, &outcome, &[unknown]).unwrap();
+        assert!(String::from_utf8(out).unwrap().contains("\n,,,,sample-sub-"));
 
         // A client id with a comma and quotes stays one field.
         outcome.plan.connection.client_id_prefix = "a,\"b\"".to_owned();

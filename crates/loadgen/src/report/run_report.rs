@@ -112,7 +112,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::super::sample::{self, Directory};
-    use super::super::scenario_page;
+    use super::super::{Compared, comparison_page, scenario_page};
     use super::*;
 
     #[test]
@@ -166,6 +166,12 @@ mod tests {
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "../../target".into(), PathBuf::from);
         let (outcome, records) = sample::stalled_run();
         write(&target.join("report/run"), &outcome, Some(&records)).unwrap();
+        let compared = ["one broker", "another"].map(|name| Compared {
+            name: name.to_owned(),
+            directory: Some("../run".to_owned()),
+            outcome: &outcome,
+        });
+        comparison_page::write(&target.join("report/comparison"), "Brokers", &compared).unwrap();
         let (plan, runs) = sample::thesis_runs();
         std::fs::create_dir_all(target.join("report/scenario")).unwrap();
         scenario_page::page(&plan, &runs).unwrap().write(&target.join("report/scenario")).unwrap();
