@@ -49,7 +49,7 @@ fn page(title: &str, runs: &[Compared<'_>]) -> Page {
         Some(outcome.received.average_per_second)
     }));
     page.figure(bars(runs, &names, "latency-median", "Latency, median", "latency p50, ms", ms(|latency| latency.p50)));
-    page.figure(bars(runs, &names, "latency-p99", "Latency, 99 %", "latency p99, ms", ms(|latency| latency.p99)));
+    page.figure(bars(runs, &names, "latency-p99", "Latency, p99", "latency p99, ms", ms(|latency| latency.p99)));
     if runs.iter().any(|run| !run.outcome.broker_usage.is_empty()) {
         let title = "What the brokers take";
         page.figure(bars(runs, &names, "broker-cpu", title, "deliveries a processor second", per_cpu_second));

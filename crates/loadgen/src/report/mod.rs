@@ -102,7 +102,7 @@ fn of_runs(runs: &[Run], policy: &str, figure: impl Fn(&Summary) -> f64) -> Vec<
 }
 
 /// `policy` as a part of a file's name: a label may hold anything.
-fn file_name(policy: &str) -> String {
+pub(crate) fn file_name(policy: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
     policy.chars().map(plain).collect()
 }

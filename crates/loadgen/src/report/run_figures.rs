@@ -208,7 +208,7 @@ fn share_curves(outcome: &Outcome, audiences: &[&AudienceOutcome]) -> Plot {
         highest = highest.max(shares.first().copied().unwrap_or(0.0));
         let each = shares.into_iter().enumerate().map(|(place, share)| (place as f64, share)).collect();
         let name = (audiences.len() <= Ink::COLOURS).then(|| audience_name(outcome, audience));
-        marks.push(Mark { name, ink: Ink::Colour(number), shape: Shape::Steps(in_steps(each), Stroke::Solid) });
+        marks.push(Mark { name, ink: Ink::Colour(number), shape: Shape::Steps(in_steps(each), Stroke::of(number)) });
     }
     Plot {
         x_title: "subscribers, those with most messages first".to_owned(),
