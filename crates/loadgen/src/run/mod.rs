@@ -45,7 +45,8 @@ pub use agents::AgentArgs;
 pub use args::{LoadArgs, RunArgs};
 pub use execute::run_plan;
 pub use outcome::{
-    AudienceOutcome, BrokerUsage, Connections, Latency, Outcome, Second, SubscriberOutcome, Throughput, Verdict,
+    AudienceOutcome, BrokerUsage, Connections, CurvePoint, Latency, Outcome, Second, SubscriberOutcome, Throughput,
+    Verdict,
 };
 pub use plan::{
     Audience, Broker, Carrier, ConnectionOptions, CutWhose, Cuts, Idle, Pace, Plan, Publishers, Reports, Schedule,

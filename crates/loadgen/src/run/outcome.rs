@@ -1,5 +1,6 @@
 //! What came of a run: the figures that every report is made of, in milliseconds and messages a second.
 
+use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::Plan;
@@ -23,6 +24,10 @@ pub struct Outcome {
     /// From the moment at which a message was handed to the socket to its arrival: what a load tester shows that does
     /// not correct for coordinated omission. `None` where payloads are too small to carry it.
     pub latency_uncorrected: Option<Latency>,
+    /// The whole distribution of `latency`; empty where there is none.
+    pub latency_curve: Vec<CurvePoint>,
+    /// The whole distribution of `latency_uncorrected`; empty where there is none.
+    pub latency_uncorrected_curve: Vec<CurvePoint>,
     /// From CONNECT to CONNACK, TCP and TLS included.
     pub connects: Option<Latency>,
     /// Each second of the run, from its first one; ramp-up and ramp-down too, which [`Second::counts`] tells.
@@ -74,6 +79,32 @@ pub struct Latency {
     pub p99: f64,
     pub p999: f64,
     pub max: f64,
+}
+
+/// A point of a distribution.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct CurvePoint {
+    /// A share of all, from 0 to 1 …
+    pub share: f64,
+    /// … took at most so long, in milliseconds.
+    pub ms: f64,
+}
+
+impl CurvePoint {
+    /// The distribution in `histogram`, whose values are multiples of `unit_ms`: from the shortest to the longest, five
+    /// points for each half of what is left.
+    pub fn curve(histogram: &Histogram<u64>, unit_ms: f64) -> Vec<Self> {
+        if histogram.is_empty() {
+            return Vec::new();
+        }
+        let shortest = Self { share: 0.0, ms: histogram.min() as f64 * unit_ms };
+        let longest_ms = histogram.max() as f64 * unit_ms;
+        let points = histogram.iter_quantiles(5).map(|step| Self {
+            share: step.quantile_iterated_to(),
+            ms: (step.value_iterated_to() as f64 * unit_ms).min(longest_ms),
+        });
+        std::iter::once(shortest).chain(points).collect()
+    }
 }
 
 /// One second.
@@ -190,4 +221,23 @@ pub struct Connections {
     pub wills: u64,
     /// Accepted connections a second, from the first CONNECT to the last CONNACK.
     pub accepted_per_second: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_goes_from_the_shortest_to_the_longest() {
+        let mut histogram = Histogram::new(3).unwrap();
+        assert!(CurvePoint::curve(&histogram, 1.0).is_empty());
+        (1..=100_000_u64).for_each(|value| histogram.record(value).unwrap());
+        let curve = CurvePoint::curve(&histogram, 0.001);
+        let (first, last) = (curve[0], curve[curve.len() - 1]);
+        assert_eq!((first.share, first.ms, last.share), (0.0, 0.001, 1.0));
+        assert!((last.ms - 100.0).abs() < 0.1 && curve.len() < 200, "{last:?}");
+        assert!(curve.is_sorted_by_key(|point| point.share) && curve.is_sorted_by_key(|point| point.ms));
+        let median = curve.iter().find(|point| point.share >= 0.5).unwrap();
+        assert!((median.ms - 50.0).abs() < 0.1, "{median:?}");
+    }
 }

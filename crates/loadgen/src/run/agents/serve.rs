@@ -8,9 +8,9 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::session;
 use crate::LoadgenError;
-use crate::values::positive_duration;
 use crate::interrupt::unless_interrupted;
 use crate::run::clock::RunClock;
+use crate::values::positive_duration;
 
 /// Arguments of `agent`.
 #[derive(Debug, Clone, Args)]

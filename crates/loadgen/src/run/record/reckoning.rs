@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
-use super::latencies::latency;
+use super::latencies::{curve, latency};
 use super::layout::{Layout, Unit};
 use super::part::Part;
 use super::recorder::DIGITS;
@@ -29,6 +29,8 @@ impl Outcome {
             received: throughput(&part.seconds, &counted.received, |second| second.received),
             latency: latency(DIGITS, in_counted().map(|second| &second.latency)),
             latency_uncorrected: latency(DIGITS, in_counted().map(|second| &second.uncorrected)),
+            latency_curve: curve(DIGITS, in_counted().map(|second| &second.latency)),
+            latency_uncorrected_curve: curve(DIGITS, in_counted().map(|second| &second.uncorrected)),
             connects: latency(DIGITS, [&part.connects]),
             per_second: per_second(&part.seconds, &counted),
             audiences: audiences(plan, layout, &part, by_unit),
