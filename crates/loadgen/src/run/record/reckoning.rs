@@ -16,7 +16,8 @@ impl Outcome {
     /// What `part` comes to. The caller adds what recorders do not see: [`Outcome::broker_usage`],
     /// [`Outcome::own_cpu_seconds`] and [`Outcome::notes`].
     pub fn of(plan: &Plan, layout: &Layout, part: Part) -> Self {
-        let exact = plan.publishers.payload as usize >= Stamp::LEN;
+        // Who publishes nothing has nothing to be lost.
+        let exact = plan.publishers.payload as usize >= Stamp::LEN || plan.publishers.count == 0;
         let by_unit = verdicts(layout, &part, exact);
         let mut verdict = Verdict { exact, ..Verdict::default() };
         by_unit.iter().for_each(|of_unit| verdict += *of_unit);
@@ -281,6 +282,24 @@ mod tests {
         let outcome = timed(&seconds, (0, 1), Duration::from_secs(2));
         assert_eq!(outcome.received.seconds_range(), 0..1);
         assert_eq!(outcome.latency.map(|latency| latency.count), Some(18));
+    }
+
+    #[test]
+    fn who_only_receives_has_rates_and_latencies_of_what_others_send() {
+        let mut plan = example::plan(vec![example::audience("all", "#")]);
+        let of_another = example::payload(&Plan { tag: 99, ..plan.clone() }, 5, 7, START_NS);
+        plan.publishers.count = 0;
+        let layout = Arc::new(Layout::of(&plan).unwrap());
+        let mut recorder = Recorder::new(layout.clone(), &plan, START_NS);
+        let of_mqttloader = (START_NS / 1_000).to_be_bytes();
+        for (payload, ms) in [(&of_another[..], 2), (&of_mqttloader, 4), (b"21.5 degrees", 6), (b"21.5", 8)] {
+            recorder.arrived(0, payload, false, START_NS + ms * 1_000_000);
+        }
+        let outcome = Outcome::of(&plan, &layout, recorder.into_part());
+        assert_eq!((outcome.received.messages, outcome.received.maximum_per_second), (2, 2));
+        assert_eq!(outcome.latency.map(|latency| (latency.min, latency.max)), Some((2.0, 4.0)));
+        assert_eq!(outcome.latency_uncorrected, None);
+        assert_eq!(outcome.verdict, Verdict { foreign: 2, exact: true, ..Verdict::default() });
     }
 
     #[test]
