@@ -1,13 +1,13 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tenbin_codec::{ReasonCode, Subscription, TopicFilter};
 use tenbin_session::Publication;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::command::{Command, Reply};
+use crate::command::{Command, Control};
 use crate::message::Acknowledgement;
 use crate::task::{self, Channels};
 use crate::{
@@ -26,7 +26,7 @@ pub struct Client {
     shared: Arc<Shared>,
     commands: mpsc::Sender<Command>,
     acknowledgements: mpsc::Sender<Arc<Acknowledgement>>,
-    stop: mpsc::Sender<Reply<()>>,
+    control: mpsc::Sender<Control>,
 }
 
 impl Client {
@@ -46,12 +46,16 @@ impl Client {
         });
         let (command_sender, commands) = mpsc::channel(options.queue);
         let (acknowledgement_sender, acknowledgements) = mpsc::channel(ACKNOWLEDGEMENTS_MAX);
-        let (stop_sender, stop) = mpsc::channel(1);
+        let (control_sender, control) = mpsc::channel(1);
         let (events, event_receiver) = mpsc::channel(options.queue);
-        let channels = Channels { commands, acknowledgements, stop, events };
+        let channels = Channels { commands, acknowledgements, control, events };
         task::start(options, Arc::clone(&shared), channels).await.map_err(|kind| shared.error(kind))?;
-        let client =
-            Self { shared, commands: command_sender, acknowledgements: acknowledgement_sender, stop: stop_sender };
+        let client = Self {
+            shared,
+            commands: command_sender,
+            acknowledgements: acknowledgement_sender,
+            control: control_sender,
+        };
         Ok((client, Events(event_receiver)))
     }
 
@@ -132,8 +136,18 @@ impl Client {
     /// There is no connection; or some messages were not acknowledged in time, their tickets know which.
     pub async fn disconnect(self) -> Result<(), ClientError> {
         let (reply, answer) = oneshot::channel();
-        self.stop.send(reply).await.map_err(|_| self.shared.ended())?;
+        self.control.send(Control::Leave(reply)).await.map_err(|_| self.shared.ended())?;
         self.shared.outcome(answer.await)
+    }
+
+    /// Closes the connection at once, without DISCONNECT, as if the network had failed, and makes it again after
+    /// `away`: for those who want to see what a broker makes of it. Without a connection it does nothing. A client
+    /// that never reconnects ends with it.
+    ///
+    /// # Errors
+    /// The client has ended.
+    pub async fn cut(&self, away: Duration) -> Result<(), ClientError> {
+        self.control.send(Control::Cut(away)).await.map_err(|_| self.shared.ended())
     }
 
     fn publish_command(&self, message: OutgoingMessage) -> Result<(Command, PublishTicket), ClientError> {

@@ -42,7 +42,7 @@ pub enum ClientErrorKind {
     Ended(Option<DisconnectReason>),
 }
 
-/// Why a connection ended that we did not end.
+/// Why a connection ended that we did not end in order.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum DisconnectReason {
@@ -61,6 +61,8 @@ pub enum DisconnectReason {
     UnknownSession,
     /// Reading or writing failed.
     Io(Arc<io::Error>),
+    /// The application has cut it, with [`Client::cut`](crate::Client::cut).
+    Cut,
 }
 
 /// Why [`Client::try_publish`](crate::Client::try_publish) did not take a message.
@@ -144,6 +146,7 @@ impl fmt::Display for DisconnectReason {
             Self::Violation(violation) => write!(f, "the broker broke a rule: {violation}"),
             Self::UnknownSession => f.write_str("the broker went on with a session that was to be new [MQTT-3.2.2-4]"),
             Self::Io(error) => error.fmt(f),
+            Self::Cut => f.write_str("the connection was cut on purpose"),
         }
     }
 }

@@ -63,6 +63,8 @@ pub struct Message {
     pub qos: QoS,
     /// Whether it comes from the retained messages (or as published, where the subscription asks for it).
     pub retain: bool,
+    /// Whether the broker says that it may have sent the message before (DUP).
+    pub dup: bool,
     /// Properties; `None` when there are none, as nearly always.
     pub properties: Option<Box<MessageProperties>>,
     /// Identifiers of the subscriptions that it matches.

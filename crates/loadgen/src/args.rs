@@ -159,8 +159,8 @@ pub struct ThroughputArgs {
     #[arg(long, conflicts_with = "shared")]
     pub(crate) fanout: bool,
 
-    /// Bytes of a payload, at least 1
-    #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    /// Bytes of a payload, at least 8; from 20 on each message is known, and not their number alone
+    #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = clap::value_parser!(u32).range(8..=1 << 20))]
     pub(crate) payload: u32,
 
     /// Quality of Service of publishers and subscribers

@@ -30,6 +30,11 @@ impl Clock {
         instant.saturating_duration_since(self.origin).as_nanos() as u64
     }
 
+    /// When the clock shows `ns`.
+    pub(crate) fn instant(&self, ns: u64) -> Instant {
+        self.origin + Duration::from_nanos(ns)
+    }
+
     /// What the clock showed when CLOCK_MONOTONIC, in nanoseconds, showed this; 0 for what was before its start.
     pub fn at_monotonic_ns(&self, monotonic_ns: u64) -> u64 {
         monotonic_ns.saturating_sub(self.monotonic_origin_ns)

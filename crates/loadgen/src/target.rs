@@ -138,12 +138,6 @@ fn split_address(address: &str) -> Option<(String, Option<u16>)> {
 }
 
 impl RunningBroker {
-    /// `HOST:PORT` to connect to.
-    pub(crate) fn address(&self) -> String {
-        let (host, port) = (&self.host, self.port);
-        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-    }
-
     /// As a plan names it.
     pub(crate) fn place(&self) -> Broker {
         Broker { name: self.name.clone(), host: self.host.clone(), port: self.port }
@@ -198,13 +192,5 @@ mod tests {
         for text in ["", "a,,b", "pid=3"] {
             assert!(text.parse::<TargetList>().is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn an_address_is_put_together_as_it_was_taken_apart() {
-        let running =
-            |host: &str| RunningBroker { name: String::new(), host: host.into(), port: 7, pid: None, child: None };
-        assert_eq!(running("h").address(), "h:7");
-        assert_eq!(running("::1").address(), "[::1]:7");
     }
 }

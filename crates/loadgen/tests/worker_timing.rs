@@ -1,5 +1,6 @@
 //! Workers on a simulated queue: with exact timing the published experiment can be worked out by hand.
 
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use tenbin_loadgen::scenario::{Pace, Timeline};
@@ -49,6 +50,15 @@ fn a_pause_in_the_queue_is_not_made_up_for() {
     let taken: Vec<_> =
         [0, 1, 2, 200, 201].map(|received| worker.take(0, received * MS, received * MS).taken_ns / MS).into();
     assert_eq!(taken, [0, 25, 50, 200, 225]);
+}
+
+#[test]
+fn a_worker_with_two_hands_takes_the_next_message_with_the_one_that_is_free_first() {
+    let pace = Pace::steady(Duration::from_millis(25));
+    let mut worker = Timeline::parallel(pace, NonZeroU16::new(2).expect("two"));
+    let slots: Vec<_> = [0, 10, 11, 12, 100].map(|at| worker.take(0, at * MS, at * MS)).into();
+    let ms: Vec<_> = slots.into_iter().map(|slot| (slot.taken_ns / MS, slot.finished_ns / MS)).collect();
+    assert_eq!(ms, [(0, 25), (10, 35), (25, 50), (35, 60), (100, 125)]);
 }
 
 #[test]

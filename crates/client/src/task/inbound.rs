@@ -52,6 +52,7 @@ impl Task {
     fn handle_packet(&mut self, link: &mut Link, packet: Packet, now: Instant) -> Result<(), DisconnectReason> {
         self.check_answer(&packet)?;
         let packet_type = packet.packet_type();
+        let is_dup = matches!(&packet, Packet::Publish(publish) if publish.dup);
         let received = match &packet {
             Packet::PubRec(ack) if !ack.reason.is_error() => Some(ack.packet_id),
             _ => None,
@@ -63,7 +64,7 @@ impl Task {
                 }
             }
             Event::PingResp => link.pings.answered(),
-            Event::Publish(publication) => self.take_message(link, publication, now),
+            Event::Publish(publication) => self.take_message(link, publication, is_dup, now),
             Event::Duplicate(ack) => {
                 if !self.unacknowledged.contains(&ack.packet_id) {
                     link.acknowledge(ack, now);
@@ -112,7 +113,7 @@ impl Task {
         if fits { Ok(()) } else { Err(Violation::Unexpected(packet.packet_type())) }
     }
 
-    fn take_message(&mut self, link: &mut Link, publication: Publication, now: Instant) {
+    fn take_message(&mut self, link: &mut Link, publication: Publication, dup: bool, now: Instant) {
         let Publication { topic, qos, retain, payload, properties, subscription_identifiers, ack, .. } = publication;
         let is_manual = self.options.acknowledge == AcknowledgeMode::Manual;
         let acknowledgement = ack.filter(|_| is_manual).map(|PendingAck { packet_id, qos }| {
@@ -142,6 +143,7 @@ impl Task {
             payload,
             qos,
             retain,
+            dup,
             properties,
             subscription_identifiers,
             received_at: now,

@@ -3,7 +3,7 @@
 //! ```text
 //!   start ──► serve ──lost──► pause ──► dial ──► serve …
 //!               │               │         └─fails─► pause
-//!               └──stop─────────┴──► end
+//!               └──leave────────┴──► end
 //! ```
 
 mod dial;
@@ -38,7 +38,7 @@ use self::pings::Pings;
 use self::request::Request;
 use self::serve::{Closing, End};
 use crate::client::Shared;
-use crate::command::{Command, Reply};
+use crate::command::{Command, Control};
 use crate::message::Acknowledgement;
 use crate::reconnect::Backoff;
 use crate::{ClientErrorKind, ClientEvent, ClientOptions, DisconnectReason};
@@ -47,7 +47,7 @@ use crate::{ClientErrorKind, ClientEvent, ClientOptions, DisconnectReason};
 pub(crate) struct Channels {
     pub(crate) commands: mpsc::Receiver<Command>,
     pub(crate) acknowledgements: mpsc::Receiver<Arc<Acknowledgement>>,
-    pub(crate) stop: mpsc::Receiver<Reply<()>>,
+    pub(crate) control: mpsc::Receiver<Control>,
     pub(crate) events: mpsc::Sender<ClientEvent>,
 }
 
@@ -61,13 +61,14 @@ pub(crate) async fn start(
     let dialed = dial(&options.broker, &connect).await?;
     let mut task = Task {
         backoff: Backoff::new(options.reconnect),
+        away: None,
         options,
         connect,
         shared,
         commands: channels.commands,
         commands_open: true,
         acknowledgements: channels.acknowledgements,
-        stop: channels.stop,
+        control: channels.control,
         events: Handover::new(channels.events),
         closing: None,
         session: Session::new(),
@@ -94,10 +95,12 @@ struct Task {
     /// Until the last command is taken after the end was asked for.
     commands_open: bool,
     acknowledgements: mpsc::Receiver<Arc<Acknowledgement>>,
-    stop: mpsc::Receiver<Reply<()>>,
+    control: mpsc::Receiver<Control>,
     events: Handover,
     closing: Option<Closing>,
     backoff: Option<Backoff>,
+    /// How long a connection that was cut is to stay away.
+    away: Option<Duration>,
     /// Between two connections; a connection has it otherwise.
     session: Session,
     /// Counts sessions and connections, so that late acknowledgements are told apart.
@@ -160,7 +163,8 @@ impl Task {
         self.connect.clean_start = self.options.clean_start_again();
         let (broker, connect) = (Arc::clone(&self.shared.broker), self.connect.clone());
         let opened = loop {
-            if self.offline(tokio::time::sleep(backoff.next_pause())).await.is_none() {
+            let pause = self.away.take().unwrap_or_else(|| backoff.next_pause());
+            if self.offline(tokio::time::sleep(pause)).await.is_none() {
                 break None;
             }
             let opened = match self.offline(dial(&broker, &connect)).await {
@@ -185,7 +189,12 @@ impl Task {
         loop {
             tokio::select! {
                 output = &mut future => return Some(output),
-                reply = self.stop.recv() => {
+                control = self.control.recv() => {
+                    let reply = match control {
+                        Some(Control::Cut(_)) => continue, // there is nothing to be cut
+                        Some(Control::Leave(reply)) => Some(reply),
+                        None => None,
+                    };
                     self.closing = Some(Closing::new(reply, Instant::now()));
                     return None;
                 }

@@ -9,7 +9,7 @@ use tenbin_session::Violation;
 use super::Task;
 use super::link::Link;
 use super::pings::Due;
-use crate::command::Reply;
+use crate::command::{Control, Reply};
 use crate::{ClientErrorKind, DisconnectReason};
 
 /// Why a connection is served no longer.
@@ -94,7 +94,15 @@ impl Task {
                     self.acknowledge(Some(link), &acknowledgement);
                     self.take_acknowledgements(link);
                 }
-                reply = self.stop.recv(), if self.closing.is_none() => {
+                control = self.control.recv(), if self.closing.is_none() => {
+                    let reply = match control {
+                        Some(Control::Cut(away)) => {
+                            self.away = Some(away);
+                            return Err(DisconnectReason::Cut);
+                        }
+                        Some(Control::Leave(reply)) => Some(reply),
+                        None => None,
+                    };
                     self.closing = Some(Closing::new(reply, Instant::now()));
                     self.commands.close();
                 }

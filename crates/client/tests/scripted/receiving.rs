@@ -28,6 +28,16 @@ async fn on_receipt_the_client_acknowledges() {
 }
 
 #[tokio::test]
+async fn a_message_that_may_have_been_sent_before_says_so() {
+    let server = Server::start().await;
+    let (_client, mut events, mut peer) = server.client(server.options()).await;
+    for (id, dup) in [(1, false), (2, true)] {
+        peer.publish(QoS::AtLeastOnce, id, dup, "x").await;
+        assert_eq!(next_message(&mut events).await.dup, dup);
+    }
+}
+
+#[tokio::test]
 async fn in_manual_mode_the_application_acknowledges_once() {
     let server = Server::start().await;
     let options = server.options().acknowledge(AcknowledgeMode::Manual).receive_maximum(2);

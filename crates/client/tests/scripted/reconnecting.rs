@@ -1,6 +1,8 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tenbin_client::{Client, ClientErrorKind, ClientEvent, Events, OutgoingMessage, ProtocolVersion, QoS, ReasonCode};
+use tenbin_client::{
+    Client, ClientErrorKind, ClientEvent, DisconnectReason, Events, OutgoingMessage, ProtocolVersion, QoS, ReasonCode,
+};
 use tenbin_codec::{ConnAck, Disconnect, Packet};
 
 use crate::script::{Server, ack, next, topic, within};
@@ -221,4 +223,27 @@ async fn disconnect_without_a_connection_ends_at_once_and_fails_what_waits() {
     let error = within(ticket).await.unwrap_err();
     assert!(matches!(error.kind(), ClientErrorKind::Ended(Some(_))), "{error}");
     assert!(within(events.recv()).await.is_none());
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_ends_without_a_word_and_comes_back_with_its_session() {
+    let server = Server::start().await;
+    let (client, mut events, mut peer) = server.client(server.options().session_expiry(MINUTE)).await;
+    let ticket = client.publish(message("1", QoS::AtLeastOnce)).await.unwrap();
+    let id = peer.receive_publish().await.packet_id;
+    let away = Duration::from_millis(300);
+    let cut_at = Instant::now();
+    client.cut(away).await.unwrap();
+    assert_eq!(peer.try_receive().await, None, "no DISCONNECT");
+    assert!(matches!(next(&mut events).await, ClientEvent::Disconnected { reason: DisconnectReason::Cut }));
+    client.cut(MINUTE).await.unwrap(); // there is no connection
+
+    let (mut peer, connect) = server.welcome(true).await;
+    assert!(cut_at.elapsed() >= away);
+    assert!(!connect.clean_start);
+    let again = peer.receive_publish().await;
+    assert_eq!((again.dup, again.packet_id), (true, id));
+    peer.send(Packet::PubAck(ack(id.unwrap().get()))).await;
+    within(ticket).await.unwrap();
+    assert!(matches!(next(&mut events).await, ClientEvent::Connected { session_present: true }));
 }

@@ -141,6 +141,7 @@ fn outcome(plan: Plan, start_ns: u64, records: &[MessageRecord]) -> Outcome {
             received: mine().count() as u64,
             per_second: per_second.collect(),
             latency: latency(&histogram(mine().map(|record| corrected(&record)))),
+            waiting: None,
             processing_ms: processing.collect(),
         }
     };
@@ -156,6 +157,7 @@ fn outcome(plan: Plan, start_ns: u64, records: &[MessageRecord]) -> Outcome {
         shared: true,
         verdict,
         latency: latency(&whole),
+        waiting: None,
         jain: Some(0.9009),
         subscribers: (0..3).map(subscriber).collect(),
     };

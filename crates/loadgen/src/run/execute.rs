@@ -177,7 +177,8 @@ async fn watch(
                 break;
             }
         }
-        tokio::time::sleep(TICK).await;
+        let left = plan.schedule.time_limit.saturating_sub(at);
+        tokio::time::sleep(if left.is_zero() { TICK } else { TICK.min(left) }).await;
     }
     let status = clients.status().await?;
     samples.take(&status, start.elapsed());
@@ -217,9 +218,12 @@ impl Samples {
     /// Of the time since the last sample that is half a second old.
     fn live_line(&self, status: &Status, at: Duration) -> String {
         let old = |sample: &&Sample| at.saturating_sub(sample.at) >= Duration::from_millis(500);
-        let (since, published, received) = self.taken.iter().rev().find(old).map_or((Duration::ZERO, 0, 0), |sample| {
-            (sample.at, sample.status.published, sample.status.received)
-        });
+        let (since, published, received) = self
+            .taken
+            .iter()
+            .rev()
+            .find(old)
+            .map_or((Duration::ZERO, 0, 0), |sample| (sample.at, sample.status.published, sample.status.received));
         let seconds = at.saturating_sub(since).as_secs_f64().max(1e-3);
         let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
         format!(
@@ -254,7 +258,8 @@ fn broker_usage(
     samples: &[Sample],
     pids: &[Option<u32>],
 ) -> Vec<BrokerUsage> {
-    let peak = |broker: usize| samples.iter().filter_map(|sample| Some(sample.brokers[broker]?.resident_peak_kib)).max();
+    let peak =
+        |broker: usize| samples.iter().filter_map(|sample| Some(sample.brokers[broker]?.resident_peak_kib)).max();
     let usage = |(broker, pid): (usize, &Option<u32>)| {
         let name = &plan.brokers[broker].name;
         let cpu_seconds = between.cpu_seconds[broker]?;
@@ -320,7 +325,10 @@ mod tests {
         ];
         let found = between(&samples, seconds(1), seconds(2)).unwrap();
         assert_eq!((found.seconds, found.received), (1.0, 200));
-        assert_eq!((&found.cpu_seconds[..], &found.resident_kib[..]), (&[Some(1.0), None][..], &[Some(2_001), None][..]));
+        assert_eq!(
+            (&found.cpu_seconds[..], &found.resident_kib[..]),
+            (&[Some(1.0), None][..], &[Some(2_001), None][..])
+        );
         assert_eq!(found.busiest, 0.98);
         assert!(note_of_busy_threads(found.busiest).is_some() && note_of_busy_threads(0.9).is_none());
         assert_eq!(between(&samples, seconds(9), seconds(10)), None);

@@ -44,6 +44,7 @@ mod watch;
 pub use agents::AgentArgs;
 pub use args::{LoadArgs, RunArgs};
 pub use execute::run_plan;
+pub(crate) use execute::{ExecuteOptions, Execution, execute_closely};
 pub use outcome::{
     AudienceOutcome, BrokerUsage, Connections, CurvePoint, Latency, Outcome, Second, SubscriberOutcome, Throughput,
     Verdict,

@@ -12,7 +12,7 @@ pub struct Outcome {
     pub plan: Plan,
     /// When the load began, in milliseconds since 1970-01-01 UTC.
     pub started_unix_ms: u64,
-    /// From then to the last message that was published or came.
+    /// From then to the last message that was published or came, or the last new connection.
     pub seconds: f64,
     /// Messages that publishers have published: written at QoS 0, acknowledged at QoS 1 and 2.
     pub published: Throughput,
@@ -28,7 +28,8 @@ pub struct Outcome {
     pub latency_curve: Vec<CurvePoint>,
     /// The whole distribution of `latency_uncorrected`; empty where there is none.
     pub latency_uncorrected_curve: Vec<CurvePoint>,
-    /// From CONNECT to CONNACK, TCP and TLS included.
+    /// From CONNECT to CONNACK, TCP and TLS included, of first connections; of idle ones with a rate from the moment at
+    /// which they were to be made.
     pub connects: Option<Latency>,
     /// Each second of the run, from its first one; ramp-up and ramp-down too, which [`Second::counts`] tells.
     pub per_second: Vec<Second>,
@@ -135,6 +136,9 @@ pub struct AudienceOutcome {
     pub verdict: Verdict,
     /// Latency of its arrivals, of the whole run, as exact as its subscribers'.
     pub latency: Option<Latency>,
+    /// From a message's due time to the moment at which a simulated worker took it out of its queue, of the whole run:
+    /// the latency of the published experiments. `None` where nobody works.
+    pub waiting: Option<Latency>,
     /// Jain's index over its members' arrivals: 1 where all got as many, 1/n where one got all.
     pub jain: Option<f64>,
     /// Each member.
@@ -152,6 +156,8 @@ pub struct SubscriberOutcome {
     pub per_second: Vec<u32>,
     /// Latency of its arrivals, of the whole run, to two significant digits; one in a run of more than 10,000.
     pub latency: Option<Latency>,
+    /// As [`AudienceOutcome::waiting`].
+    pub waiting: Option<Latency>,
     /// Mean processing time of a message in each second, in milliseconds; empty where it is no simulated worker.
     pub processing_ms: Vec<Option<f64>>,
 }
@@ -219,7 +225,7 @@ pub struct Connections {
     pub sessions_present: u64,
     /// Wills that arrived, at the subscribers that ask for them.
     pub wills: u64,
-    /// Accepted connections a second, from the first CONNECT to the last CONNACK.
+    /// First connections of clients, accepted in a second, from the first CONNECT to the last CONNACK.
     pub accepted_per_second: f64,
 }
 

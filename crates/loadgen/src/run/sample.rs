@@ -17,6 +17,7 @@ pub(crate) fn outcome() -> Outcome {
         shared: true,
         verdict,
         latency: Some(latency()),
+        waiting: None,
         jain: Some(0.96),
         subscribers: vec![subscriber("sub-0", 600), subscriber("sub-1", 397)],
     };
@@ -64,6 +65,7 @@ fn subscriber(name: &str, received: u64) -> SubscriberOutcome {
         received,
         per_second: vec![(received / 4) as u32; 4],
         latency: Some(latency()),
+        waiting: None,
         processing_ms: Vec::new(),
     }
 }
@@ -73,7 +75,7 @@ fn throughput(messages: u64, average_per_second: f64, maximum_per_second: u64) -
     Throughput { messages, average_per_second, maximum_per_second, from_second: 1, seconds: 2 }
 }
 
-fn latency() -> Latency {
+pub(crate) fn latency() -> Latency {
     Latency { count: 997, mean: 12.25, min: 0.5, p50: 10.0, p90: 40.0, p99: 61.2, p999: 150.0, max: 200.0 }
 }
 

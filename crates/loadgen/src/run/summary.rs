@@ -26,11 +26,13 @@ pub(crate) fn write(out: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
 }
 
 fn write_latencies(out: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
-    let rows = [
-        ("from the due time", outcome.latency),
-        ("from sending", outcome.latency_uncorrected),
-        ("connecting", outcome.connects),
-    ];
+    let waiting = outcome.audiences.iter().map(|audience| (format!("until {} begin", audience.name), audience.waiting));
+    let rows: Vec<_> = [("from the due time", outcome.latency), ("from sending", outcome.latency_uncorrected)]
+        .map(|(title, latency)| (title.to_owned(), latency))
+        .into_iter()
+        .chain(waiting)
+        .chain([("connecting".to_owned(), outcome.connects)])
+        .collect();
     if rows.iter().all(|(_, latency)| latency.is_none()) {
         return Ok(());
     }
@@ -79,8 +81,7 @@ fn write_verdict(out: &mut dyn Write, title: &str, verdict: &Verdict) -> io::Res
 
 /// Whether its subscribers may differ: members of a share group, and workers.
 fn is_worth_a_look(audience: &AudienceOutcome) -> bool {
-    let are_workers = audience.subscribers.iter().any(|subscriber| !subscriber.processing_ms.is_empty());
-    audience.subscribers.len() > 1 && (audience.shared || are_workers)
+    audience.subscribers.len() > 1 && (audience.shared || audience.waiting.is_some())
 }
 
 fn write_subscribers(out: &mut dyn Write, outcome: &Outcome, audience: &AudienceOutcome) -> io::Result<()> {
@@ -89,7 +90,9 @@ fn write_subscribers(out: &mut dyn Write, outcome: &Outcome, audience: &Audience
     let count = audience.subscribers.len();
     writeln!(out, "{}: {count} subscribers{jain}", title(outcome, audience))?;
     let all: u64 = audience.subscribers.iter().map(|subscriber| subscriber.received).sum();
-    row(out, "", ["received", "share", "mean ms", "p50", "p99", "max"])?;
+    // Of workers the time that counts is the one until they begin with a message.
+    let latency = if audience.waiting.is_some() { "waiting ms" } else { "mean ms" };
+    row(out, "", ["received", "share", latency, "p50", "p99", "max"])?;
     if count <= LISTED_MAX {
         return audience
             .subscribers
@@ -107,7 +110,7 @@ fn write_subscribers(out: &mut dyn Write, outcome: &Outcome, audience: &Audience
 
 fn write_subscriber(out: &mut dyn Write, title: &str, subscriber: &SubscriberOutcome, all: u64) -> io::Result<()> {
     let share = 100.0 * subscriber.received as f64 / all.max(1) as f64;
-    let latency = match subscriber.latency {
+    let latency = match subscriber.waiting.or(subscriber.latency) {
         Some(Latency { mean, p50, p99, max, .. }) => [mean, p50, p99, max].map(ms),
         None => [(); 4].map(|()| "-".to_owned()),
     };
@@ -246,6 +249,19 @@ mod tests {
         assert_eq!(words(&many, "most: s99")[0], "99");
         assert_eq!(words(&many, "in the middle: s50")[0], "50");
         assert!(!many.contains("s42"), "{many}");
+    }
+
+    #[test]
+    fn of_workers_the_time_until_they_begin_is_told() {
+        let mut outcome = sample::outcome();
+        assert!(!text(&outcome).contains("begin"));
+        let waiting = Some(Latency { mean: 7.5, ..sample::latency() });
+        outcome.audiences[0].waiting = waiting;
+        outcome.audiences[0].subscribers[1].waiting = waiting;
+        let text = text(&outcome);
+        assert_eq!(words(&text, "until workers begin")[0], "7.500");
+        assert_eq!(words(&text, "sub-1")[3], "7.500");
+        assert!(text.contains("waiting ms"), "{text}");
     }
 
     #[test]

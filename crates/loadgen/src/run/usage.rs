@@ -60,16 +60,15 @@ fn listening_socket(line: &str) -> Option<(u16, u64)> {
 
 /// The first process that has one of these sockets open.
 fn owner_of(sockets: &HashSet<u64>) -> Option<u32> {
-    let mut pids: Vec<u32> = fs::read_dir("/proc")
-        .ok()?
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect();
+    let mut pids: Vec<u32> =
+        fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     // Of a process and its children, which have its sockets too, the parent is usually the older.
     pids.sort_unstable();
     pids.into_iter().find(|pid| {
         let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
         files.filter_map(|file| fs::read_link(file.ok()?.path()).ok()).any(|target| {
-            let socket = target.to_str().and_then(|name| name.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
+            let socket =
+                target.to_str().and_then(|name| name.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
             socket.is_some_and(|socket: u64| sockets.contains(&socket))
         })
     })

@@ -12,6 +12,8 @@ pub(crate) struct Watch {
     subscriber_timeout: Duration,
     /// A run without publishers of its own does not know what is to come.
     has_publishers: bool,
+    /// How long nothing may have come after the last message that is expected.
+    grace: Duration,
     /// What moved last, and when.
     moved: (u64, u64),
     moved_at: Duration,
@@ -37,6 +39,8 @@ impl Watch {
             time_limit: plan.schedule.time_limit,
             subscriber_timeout: plan.schedule.subscriber_timeout,
             has_publishers: plan.publishers.count > 0,
+            // Where connections are cut, copies come, so that as much as is expected may not be all of it.
+            grace: if plan.cuts.is_some() { GRACE_AFTER_CUTS } else { GRACE },
             moved: (0, 0),
             moved_at: Duration::ZERO,
             stopped_at: None,
@@ -49,9 +53,15 @@ impl Watch {
             self.moved = (status.published, status.received);
             self.moved_at = at;
         }
+        // Workers have something to do, or connections are to come: that is no standing still.
+        let is_settled = status.queued == 0 && status.connecting == 0;
+        if !is_settled {
+            self.moved_at = at;
+        }
         let still = at.saturating_sub(self.moved_at);
         let is_all_sent = status.publishing == 0;
-        let has_all_come = self.has_publishers && status.in_flight == 0 && status.received >= status.expected;
+        let is_answered = status.in_flight == 0 && status.received >= status.expected;
+        let has_all_come = self.has_publishers && is_answered && is_settled;
         match self.stopped_at {
             None if at >= self.time_limit || (is_all_sent && (has_all_come || still >= self.subscriber_timeout)) => {
                 self.stopped_at = Some(at);
@@ -59,16 +69,17 @@ impl Watch {
             }
             None => Next::GoOn,
             // A copy that comes late is still counted.
-            Some(_) if is_all_sent && still >= if has_all_come { GRACE } else { self.subscriber_timeout } => Next::End,
+            Some(_) if is_all_sent && still >= if has_all_come { self.grace } else { self.subscriber_timeout } => {
+                Next::End
+            }
             Some(since) if at.saturating_sub(since) >= WAIT_MAX.max(self.subscriber_timeout) => Next::GiveUp,
             Some(_) => Next::GoOn,
         }
     }
-
 }
 
-/// How long nothing may have come after the last message that is expected.
 const GRACE: Duration = Duration::from_millis(50);
+const GRACE_AFTER_CUTS: Duration = Duration::from_millis(500);
 
 /// How long messages are waited for that keep coming when the time of a run is over: an overloaded broker may have many.
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -127,6 +138,19 @@ mod tests {
         assert_eq!(watch.look(&status(1, 101, 60), at(10_010)), Next::GoOn);
         assert_eq!(watch.look(&status(0, 101, 70), at(10_400)), Next::GoOn);
         assert_eq!(watch.look(&status(0, 101, 70), at(10_900)), Next::End);
+    }
+
+    #[test]
+    fn workers_finish_what_they_have_and_connections_that_are_to_come_are_waited_for() {
+        for unsettled in [Status { queued: 1, ..status(0, 10, 10) }, Status { connecting: 1, ..status(0, 10, 10) }] {
+            let mut watch = watch(1);
+            assert_eq!(watch.look(&unsettled, at(20)), Next::GoOn);
+            assert_eq!(watch.look(&unsettled, at(5_000)), Next::GoOn);
+            assert_eq!(watch.look(&status(0, 10, 10), at(5_010)), Next::Stop);
+            assert_eq!(watch.look(&unsettled, at(5_020)), Next::GoOn);
+            assert_eq!(watch.look(&status(0, 10, 10), at(5_069)), Next::GoOn);
+            assert_eq!(watch.look(&status(0, 10, 10), at(5_070)), Next::End);
+        }
     }
 
     #[test]

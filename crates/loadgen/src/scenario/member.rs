@@ -83,7 +83,7 @@ impl Member {
 
     /// Neither reads nor sends anything until `until_ns`; its threads know by themselves that they stand still.
     pub(super) fn stand_still(&self, stage: &Stage<'_>, until_ns: u64) {
-        self.network.stand_still(stage.clock, until_ns);
+        self.network.stand_still(stage.clock.instant(until_ns));
     }
 
     /// Whether it has ended by itself, as after the loss of its connection.

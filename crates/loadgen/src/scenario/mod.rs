@@ -23,6 +23,7 @@ mod worker;
 use std::io::Write;
 
 pub(crate) use figures::{Delays, RunFigures, SubscriberFigures};
+pub(crate) use network::Network;
 pub(crate) use plan::{Plan, STABLE_PHASE};
 pub(crate) use published::{
     FIRST_ABOVE_SECOND_MS, PublishedPhase, REDUCTION_PERCENT, RISE_OF_THE_FAST_MS, overall_ms, stable_phase,

@@ -1,3 +1,6 @@
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use tenbin_simulator::scenario::WorkerKind;
@@ -38,6 +41,12 @@ impl Pace {
         }
     }
 
+    /// Of these parts: mean times from each moment on, the first from 0; pauses from and until. Both ascending, in
+    /// nanoseconds of the run's clock.
+    pub(crate) fn new(steps: Vec<(u64, u64)>, distribution: Distribution, pauses: Vec<(u64, u64)>, seed: u64) -> Self {
+        Self { steps, distribution, pauses, seed }
+    }
+
     /// `at_ns`, or the end of the pause that it lies in.
     fn awake_ns(&self, at_ns: u64) -> u64 {
         self.pauses.iter().fold(at_ns, |at, &(from, until)| if (from..until).contains(&at) { until } else { at })
@@ -55,7 +64,7 @@ impl Pace {
     }
 }
 
-/// When a worker takes and finishes its messages, one after the other.
+/// When a worker takes and finishes its messages, one after the other, or a few at once.
 ///
 /// Deadlines are absolute. While the queue is not empty the next message is taken at the very instant at which
 /// the one before is finished, so that a timer which wakes late delays no later message.
@@ -68,7 +77,8 @@ impl Pace {
 #[derive(Debug, Clone)]
 pub struct Timeline {
     pace: Pace,
-    free_at_ns: u64,
+    /// When each of its hands is free, the first on top; at least one.
+    free_at_ns: BinaryHeap<Reverse<u64>>,
 }
 
 /// A message's time with its worker, in nanoseconds of the run's clock.
@@ -83,14 +93,21 @@ pub struct Slot {
 impl Timeline {
     /// Of a worker that is free.
     pub fn new(pace: Pace) -> Self {
-        Self { pace, free_at_ns: 0 }
+        Self::parallel(pace, NonZeroU16::MIN)
+    }
+
+    /// Of a worker that is free and processes so many messages at once.
+    pub fn parallel(pace: Pace, hands: NonZeroU16) -> Self {
+        Self { pace, free_at_ns: (0..hands.get()).map(|_| Reverse(0)).collect() }
     }
 
     /// The slot of the next message in the queue, number `sequence`, which arrived at `received_ns` and was made at
     /// `created_ns`.
     pub fn take(&mut self, sequence: u64, received_ns: u64, created_ns: u64) -> Slot {
-        let taken_ns = self.pace.awake_ns(received_ns.max(created_ns).max(self.free_at_ns));
-        self.free_at_ns = self.pace.finish_ns(taken_ns, sequence);
-        Slot { taken_ns, finished_ns: self.free_at_ns }
+        let mut free_at_ns = self.free_at_ns.peek_mut().expect("a worker has a hand");
+        let taken_ns = self.pace.awake_ns(received_ns.max(created_ns).max(free_at_ns.0));
+        let finished_ns = self.pace.finish_ns(taken_ns, sequence);
+        free_at_ns.0 = finished_ns;
+        Slot { taken_ns, finished_ns }
     }
 }

@@ -1,18 +1,11 @@
 //! How many messages a second a broker moves, and what processor time it takes for them.
 //!
-//! A closed loop: the publishers send as fast as the broker takes, but never more than a window ahead of the
-//! subscribers. Both sides are bare sockets that know just enough of the protocol, one thread each, so that the
+//! A preset of [`run`](crate::run), with a figure of its own: a closed loop, in which the publishers send as fast as the
+//! broker takes, but never more than a window ahead of the subscribers. Both sides have one thread each, so that the
 //! broker has the processors to itself. All publishers use one topic, to which all subscribers subscribe.
 
-mod connection;
-mod cpu;
-mod frames;
-mod inbox;
 mod measure;
-mod publisher;
-mod subscriber;
 mod table;
-mod window;
 
 use std::io::Write;
 

@@ -162,6 +162,8 @@ fn add(sum: &mut Status, other: &Status) {
     sum.not_taken += other.not_taken;
     sum.in_flight += other.in_flight;
     sum.publishing += other.publishing;
+    sum.queued += other.queued;
+    sum.connecting += other.connecting;
     sum.last_arrival_ns = sum.last_arrival_ns.max(other.last_arrival_ns);
     sum.cpu_ns.extend_from_slice(&other.cpu_ns);
 }

@@ -58,7 +58,7 @@ impl Wire {
             if let Some(message) = self.take()? {
                 return Ok(message);
             }
-            self.stream.readable().await.map_err(|error| error.to_string())?;
+            self.stream.readable().await.map_err(words)?;
             self.fill()?;
         }
     }
@@ -93,7 +93,7 @@ impl Wire {
         let length = length.ok_or_else(|| format!("a record of {} MiB is more than fits", bytes >> 20))?;
         while self.input.len() < length {
             let readable = tokio::time::timeout(SILENCE_LIMIT, self.stream.readable()).await;
-            readable.map_err(|_| SILENT.to_owned())?.map_err(|error| error.to_string())?;
+            readable.map_err(|_| SILENT.to_owned())?.map_err(words)?;
             self.fill()?;
         }
         Ok(self.input.split_to(length))
@@ -106,10 +106,10 @@ impl Wire {
             if let Some(reason) = reason {
                 self.send(&Message::Error(reason.to_owned())).await?;
             }
-            self.stream.shutdown().await.map_err(|error| error.to_string())?;
+            self.stream.shutdown().await.map_err(words)?;
             loop {
                 self.input.clear();
-                self.stream.readable().await.map_err(|error| error.to_string())?;
+                self.stream.readable().await.map_err(words)?;
                 self.fill()?;
             }
         };
@@ -143,7 +143,7 @@ impl Wire {
                 Ok(true)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(words(error)),
         }
     }
 
@@ -151,11 +151,19 @@ impl Wire {
     async fn write(&mut self, mut bytes: &[u8], patience: Duration) -> Result<(), String> {
         while !bytes.is_empty() {
             match tokio::time::timeout(patience, self.stream.write(bytes)).await {
-                Ok(written) => bytes.advance(written.map_err(|error| error.to_string())?),
+                Ok(written) => bytes.advance(written.map_err(words)?),
                 Err(_) => return Err(format!("nothing is taken for {} s", patience.as_secs())),
             }
         }
         Ok(())
+    }
+}
+
+/// However the other side has gone: as long as it did not say why, it is one thing.
+fn words(error: io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => CLOSED.to_owned(),
+        _ => error.to_string(),
     }
 }
 

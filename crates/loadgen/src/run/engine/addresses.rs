@@ -55,8 +55,10 @@ mod tests {
 
     #[tokio::test]
     async fn addresses_of_a_name_are_taken_in_turns() {
-        let addresses = Addresses(vec![vec![], ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"].map(|a| a.parse().unwrap()).into()]);
-        let first = |connection| addresses.in_turns(1, connection).map(|address| address.to_string()).collect::<Vec<_>>();
+        let addresses =
+            Addresses(vec![vec![], ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"].map(|a| a.parse().unwrap()).into()]);
+        let first =
+            |connection| addresses.in_turns(1, connection).map(|address| address.to_string()).collect::<Vec<_>>();
         assert_eq!(first(0), ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"]);
         assert_eq!(first(5), ["10.0.0.3:1", "10.0.0.1:1", "10.0.0.2:1"]);
 

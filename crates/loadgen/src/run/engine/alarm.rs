@@ -55,7 +55,9 @@ mod linux {
     impl Timer {
         pub(super) fn new() -> io::Result<Self> {
             let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-            let fd = AsyncFd::with_interest(timerfd_create(TimerfdClockId::Monotonic, flags)?, Interest::READABLE)?;
+            let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+            #[expect(deprecated, reason = "its successor is unsafe, for types that do not own what they register")]
+            let fd = AsyncFd::with_interest(fd, Interest::READABLE)?;
             Ok(Self { fd, set_for: None })
         }
 

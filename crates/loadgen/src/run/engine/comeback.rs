@@ -32,10 +32,13 @@ pub(super) async fn come_back(
             Duration::ZERO
         }
     };
-    tokio::select! {
+    driver.counters().connecting.add(1);
+    let connected = tokio::select! {
         connected = reconnect(driver, client, away) => connected,
         () = driver.is_over() => None,
-    }
+    };
+    driver.counters().connecting.sub(1);
+    connected
 }
 
 async fn reconnect(driver: &Driver, client: &Client, away: Duration) -> Option<Connected> {

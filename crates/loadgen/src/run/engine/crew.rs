@@ -15,8 +15,18 @@ impl Slice {
     /// A run in one process.
     pub(crate) const ALL: Self = Self { index: 0, of: 1 };
 
+    /// Whether number `number` is this process's.
+    pub(super) fn has(self, number: u32) -> bool {
+        number % self.of.max(1) == self.index
+    }
+
+    /// How many of the numbers below `count` are this process's.
+    pub(super) fn count(self, count: u32) -> u32 {
+        self.numbers(count).len() as u32
+    }
+
     /// The numbers below `count` that are this process's.
-    fn numbers(self, count: u32) -> impl Iterator<Item = u32> {
+    fn numbers(self, count: u32) -> impl ExactSizeIterator<Item = u32> {
         (self.index..count).step_by(self.of.max(1) as usize)
     }
 }
@@ -29,11 +39,17 @@ pub(super) struct Crew {
     /// Subscribers that process what comes, by their numbers in the layout.
     pub(super) workers: Vec<u32>,
     pub(super) publishers: Vec<u32>,
-    /// Connections that do nothing but be there.
-    pub(super) idle: Vec<u32>,
+    /// Brokers whose Wills it counts.
+    pub(super) will_brokers: Vec<u32>,
 }
 
 impl Crew {
+    /// Connections that it has.
+    pub(super) fn connections(&self) -> u64 {
+        // A worker has a timer too.
+        (self.sinks.len() + 2 * self.workers.len() + self.publishers.len() + self.will_brokers.len()) as u64
+    }
+
     /// Of each thread: with one thread all together, with two subscribers and all others apart, with more all spread.
     pub(super) fn all(plan: &Plan, layout: &Layout, slice: Slice) -> Vec<Self> {
         let threads = usize::from(plan.threads.max(1));
@@ -49,8 +65,9 @@ impl Crew {
         for (place, number) in slice.numbers(plan.publishers.count).enumerate() {
             crews[home(place, 1)].publishers.push(number);
         }
-        for (place, number) in slice.numbers(plan.idle.map_or(0, |idle| idle.count)).enumerate() {
-            crews[home(place, 1)].idle.push(number);
+        // One process counts all of them.
+        if plan.connection.will.is_some() && slice.index == 0 {
+            crews[0].will_brokers = (0..plan.brokers.len() as u32).collect();
         }
         crews
     }

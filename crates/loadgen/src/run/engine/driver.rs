@@ -2,7 +2,6 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
 
 use super::addresses::{Addresses, place};
@@ -142,7 +141,9 @@ impl Driver {
     /// # Errors
     /// As [`Greeting::open`].
     pub(super) async fn open(&self, client: &Client) -> Result<Connected, LoadgenError> {
-        self.note(self.common.greeting.open(client).await)
+        let connected = self.common.greeting.open(client).await.inspect_err(|_| self.recorder().refused())?;
+        self.recorder().connected(connected.took, self.now_ns());
+        Ok(connected)
     }
 
     /// Connects `client` again, with its session if it has one.
@@ -150,10 +151,8 @@ impl Driver {
     /// # Errors
     /// As [`Greeting::open`].
     pub(super) async fn reopen(&self, client: &Client) -> Result<Connected, LoadgenError> {
-        let connected = self.note(self.common.greeting.reopen(client).await)?;
-        if connected.connack.session_present {
-            self.recorder().session_present();
-        }
+        let connected = self.common.greeting.reopen(client).await.inspect_err(|_| self.recorder().refused())?;
+        self.recorder().came_back(connected.connack.session_present);
         Ok(connected)
     }
 
@@ -169,14 +168,6 @@ impl Driver {
             // What a broker keeps that is not there any more is nobody's business.
             let _ = greeting.forget(client).await;
         }
-    }
-
-    fn note(&self, connected: Result<Connected, LoadgenError>) -> Result<Connected, LoadgenError> {
-        match &connected {
-            Ok(connected) => self.recorder().connected(connected.took, self.now_ns()),
-            Err(_) => self.recorder().refused(),
-        }
-        connected
     }
 
     /// Enters a connection under the number that it has in this thread.
@@ -227,8 +218,7 @@ impl Driver {
 
     /// Tells how much processor time the thread has used.
     pub(super) fn note_cpu(&self) {
-        let used = clock_gettime(ClockId::ThreadCPUTime);
-        self.counters().cpu_ns.set(used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64);
+        self.counters().note_cpu();
     }
 }
 

@@ -148,7 +148,11 @@ impl Greeting {
         within(client, self.exchange_connect(client, connect)).await
     }
 
-    fn connect_packet(&self, client: &Client, is_first: bool) -> Result<Connect, LoadgenError> {
+    /// CONNECT of `client`, for the first time in this run or again.
+    ///
+    /// # Errors
+    /// The Client Identifier is none.
+    pub(super) fn connect_packet(&self, client: &Client, is_first: bool) -> Result<Connect, LoadgenError> {
         let client_id = Text::try_from(client.id.as_str())
             .map_err(|error| LoadgenError::Arguments(format!("client id {:?}: {error}", client.id)))?;
         let keeps = self.keeps_sessions();

@@ -1,7 +1,7 @@
 //! The driver: runs a plan's clients against real brokers, with as little work for each message as there can be.
 //!
 //! ```text
-//!   Engine ──stages──► thread ─► Driver ◄── Publisher, Sink, … (a task each)
+//!   Engine ──stages──► thread ─► Driver ◄── Publisher, Sink, Worker (a task each)
 //!          ◄─reports──              │  one Recorder, one buffer to read into, one Pacer
 //!          ◄─status───  Counters ◄──┘
 //! ```
@@ -11,25 +11,30 @@
 //! their Packet Identifier and their stamp. One read is many frames, which are looked at where they lie and have all
 //! come at one time; one write is many frames or acknowledgements.
 //!
-//! Everybody has subscribed before the first message is published.
+//! Idle connections have a thread of their own. Everybody has subscribed before the first message is published.
 //!
 //! [`Recorder`]: crate::run::Recorder
 
 mod addresses;
 mod alarm;
 mod any_certificate;
+mod bench;
 mod comeback;
 mod control;
 mod crew;
+mod cuts;
 mod driver;
 mod frame;
 mod handshake;
+mod idle;
 mod in_flight;
 mod inbox;
 mod link;
+mod open_files;
 mod pacer;
 mod publisher;
 mod schedule;
+mod service;
 mod shared;
 mod sink;
 mod stall;
@@ -38,6 +43,7 @@ mod thread;
 mod tls;
 mod transport;
 mod window;
+mod worker;
 
 use std::sync::Arc;
 
@@ -79,11 +85,15 @@ impl Engine {
         clock: RunClock,
     ) -> Result<Self, LoadgenError> {
         let crews = Crew::all(&plan, &layout, slice);
+        let idle = slice.count(plan.idle.map_or(0, |idle| idle.count));
+        open_files::allow(crews.iter().map(Crew::connections).sum::<u64>() + u64::from(idle))?;
         let window = match plan.publishers.pace {
             Pace::Closed { window } => Some(window),
             Pace::Open { .. } | Pace::Unlimited => None,
         };
-        let shared = Arc::new(Shared::new(crews.len(), window));
+        let threads = crews.len() + usize::from(idle > 0);
+        let has_publishers = crews.iter().any(|crew| !crew.publishers.is_empty());
+        let shared = Arc::new(Shared::new(threads, window, has_publishers));
         let addresses = Arc::new(Addresses::resolve(&plan.brokers).await?);
         let (stages, stage) = watch::channel(Stage::Subscribe);
         let greeting = Arc::new(Greeting::new(&plan.connection, plan.tag)?);
@@ -96,10 +106,14 @@ impl Engine {
             shared: Arc::clone(&shared),
             stages: stage,
         };
-        let (reporter, reports) = mpsc::channel(crews.len());
+        let (reporter, reports) = mpsc::channel(threads);
         let mut engine = Self { shared, addresses, stages, reports, threads: 0 };
         for (number, crew) in crews.into_iter().enumerate() {
             thread::spawn(common.clone(), number, crew, reporter.clone())?;
+            engine.threads += 1;
+        }
+        if idle > 0 {
+            idle::spawn(common, engine.threads, slice, reporter.clone())?;
             engine.threads += 1;
         }
         drop(reporter);

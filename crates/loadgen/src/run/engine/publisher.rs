@@ -34,8 +34,10 @@ pub(super) struct Publisher {
     timing: Timing,
     /// Messages that go out in one block.
     block: u64,
-    /// Number of the next message, and how many there are in all.
+    /// Number of the next message.
     next: u64,
+    /// How many there are in all, and of these, how many are due before the time is over.
+    total: u64,
     end: u64,
     /// Whether it counts as one that has messages left.
     is_publishing: bool,
@@ -93,14 +95,16 @@ impl Publisher {
             Pace::Open { .. } | Pace::Unlimited => u64::MAX,
         };
         // More than a u32 can number are as good as no end.
-        let end = u64::from(streams.topics()).saturating_mul(u32::MAX.into());
+        let most = u64::from(streams.topics()).saturating_mul(u32::MAX.into());
+        let total = publishers.messages.map_or(most, |messages| messages.min(most));
         let publisher = Self {
             tag: driver.plan().tag,
             qos,
             timing: Timing::AtOnce,
             block: block_len(share, publishers.count, frames.len_max()),
             next: 0,
-            end: publishers.messages.map_or(end, |messages| messages.min(end)),
+            total,
+            end: total,
             is_publishing: true,
             in_flight: InFlight::new(qos, in_flight_limit(&driver, &connected.connack)),
             answers: Vec::new(),
@@ -120,7 +124,7 @@ impl Publisher {
 
     /// Publishes until the run is over. A connection that is lost is an error, unless the plan cuts publishers'.
     pub(super) async fn run(mut self, link: Link) {
-        self.timing = self.timing();
+        self.begin();
         let mut link = Some(link);
         while let Some(mut now) = link.take() {
             let end = poll_fn(|cx| self.poll(&mut now, cx)).await;
@@ -131,25 +135,35 @@ impl Publisher {
             drop(now);
             self.forget_block();
             let Some(connected) = come_back(&self.driver, &self.client, CutWhose::Publishers, end).await else { break };
+            // It was away when it was to be cut again.
+            self.control.take_cut();
             let mut new = connected.link;
             self.in_flight.set_limit(in_flight_limit(&self.driver, &connected.connack));
-            if connected.connack.session_present { self.send_again(&mut new) } else { self.forget_in_flight() }
+            if connected.connack.session_present {
+                self.send_again(&mut new)
+            } else {
+                self.forget_in_flight()
+            }
             link = Some(new);
         }
         self.finish();
         self.driver.retire(&self.client, link).await;
     }
 
-    /// As the plan says, once it is known when the run begins.
-    fn timing(&self) -> Timing {
-        let publishers = &self.driver.plan().publishers;
-        match publishers.pace {
+    /// It is known now when the run begins.
+    fn begin(&mut self) {
+        let plan = self.driver.plan();
+        match plan.publishers.pace {
             Pace::Open { interval } => {
                 let start_ns = self.driver.start_ns();
-                Timing::Scheduled(Schedule::new(start_ns, interval, self.control.number, publishers.count))
+                let schedule = Schedule::new(start_ns, interval, self.control.number, plan.publishers.count);
+                let limit_ns = u64::try_from(plan.schedule.time_limit.as_nanos()).unwrap_or(u64::MAX);
+                // What is due when the time is over is not sent.
+                self.end = self.total.min(schedule.due_by(start_ns.saturating_add(limit_ns) - 1));
+                self.timing = Timing::Scheduled(schedule);
             }
-            Pace::Closed { .. } => Timing::Windowed,
-            Pace::Unlimited => Timing::AtOnce,
+            Pace::Closed { .. } => self.timing = Timing::Windowed,
+            Pace::Unlimited => self.timing = Timing::AtOnce,
         }
     }
 
@@ -194,7 +208,7 @@ impl Publisher {
         if !self.is_publishing {
             return;
         }
-        if self.next == self.end {
+        if self.next == self.total {
             return self.finish();
         }
         let room = self.block.min(self.in_flight.room()).min(self.end - self.next);
@@ -221,7 +235,7 @@ impl Publisher {
                 }
             }
         }
-        if self.next == self.end {
+        if self.next == self.total {
             self.finish();
         }
     }
@@ -340,7 +354,8 @@ impl Publisher {
                 Again::Release(id) => append_ack(PacketType::PubRel, id, &mut link.out),
                 Again::Publish(id, Sent { message, due_ns, late_us }) => {
                     let (topic, sequence) = self.streams.at(message);
-                    let stamp = Stamp { due_ns, tag: self.tag, stream: self.streams.first() + topic, sequence, late_us };
+                    let stamp =
+                        Stamp { due_ns, tag: self.tag, stream: self.streams.first() + topic, sequence, late_us };
                     self.frames.append_again(topic as usize, id, stamp, &mut link.out);
                 }
             }

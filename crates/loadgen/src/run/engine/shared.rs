@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::window::Window;
@@ -14,6 +15,8 @@ pub(super) struct Shared {
     pub(super) counters: Vec<Counters>,
     /// Only where the plan has a closed loop.
     pub(super) window: Option<Window>,
+    /// Whether some of the process's clients publish.
+    has_publishers: bool,
     /// Set with `failure`, so that looking costs no lock.
     failed: AtomicBool,
     failure: Mutex<Option<LoadgenError>>,
@@ -52,6 +55,10 @@ pub(super) struct Counters {
     pub(super) publishing: Count,
     /// By the run's clock; 0 before the first.
     pub(super) last_arrival_ns: Count,
+    /// Messages that simulated workers have and have not finished.
+    pub(super) queued: Count,
+    /// Connections that are to be made, or made again: idle ones that nobody has answered, and those that were cut.
+    pub(super) connecting: Count,
     /// Processor time of the thread.
     pub(super) cpu_ns: Count,
 }
@@ -77,10 +84,22 @@ pub(crate) struct Status {
     pub(crate) publishing: u64,
     /// By the run's clock; 0 before the first.
     pub(crate) last_arrival_ns: u64,
+    /// Messages that simulated workers have and have not finished.
+    pub(crate) queued: u64,
+    /// Connections that are to be made, or made again: idle ones that nobody has answered, and those that were cut.
+    pub(crate) connecting: u64,
     /// Processor time of each driver thread.
     pub(crate) cpu_ns: Vec<u64>,
     /// The first connection that was lost although nobody cut it.
     pub(crate) failure: Option<String>,
+}
+
+impl Counters {
+    /// Tells how much processor time the thread that calls has used.
+    pub(super) fn note_cpu(&self) {
+        let used = clock_gettime(ClockId::ThreadCPUTime);
+        self.cpu_ns.set(used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64);
+    }
 }
 
 impl Count {
@@ -103,11 +122,12 @@ impl Count {
 }
 
 impl Shared {
-    pub(super) fn new(threads: usize, window: Option<u64>) -> Self {
+    pub(super) fn new(threads: usize, window: Option<u64>, has_publishers: bool) -> Self {
         Self {
             phase: AtomicU8::new(Phase::Connecting as u8),
             counters: (0..threads).map(|_| Counters::default()).collect(),
             window: window.map(|size| Window::new(size, threads)),
+            has_publishers,
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
         }
@@ -143,6 +163,17 @@ impl Shared {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    /// Messages that simulated workers have and have not finished.
+    pub(super) fn queued(&self) -> u64 {
+        self.counters.iter().map(|counters| counters.queued.get()).sum()
+    }
+
+    /// Whether connections are still to be cut: not once everything has been sent, so that what is on its way can come.
+    pub(super) fn may_cut(&self) -> bool {
+        let publishing = || self.counters.iter().any(|counters| counters.publishing.get() > 0);
+        self.phase() == Phase::Running && (!self.has_publishers || publishing())
+    }
+
     pub(super) fn status(&self) -> Status {
         let sum = |of: fn(&Counters) -> &Count| self.counters.iter().map(|counters| of(counters).get()).sum();
         let failure = if self.failed.load(Ordering::Acquire) {
@@ -158,6 +189,8 @@ impl Shared {
             in_flight: sum(|counters| &counters.in_flight),
             publishing: sum(|counters| &counters.publishing),
             received: sum(|counters| &counters.received),
+            queued: self.queued(),
+            connecting: sum(|counters| &counters.connecting),
             last_arrival_ns: self.counters.iter().map(|counters| counters.last_arrival_ns.get()).max().unwrap_or(0),
             cpu_ns: self.counters.iter().map(|counters| counters.cpu_ns.get()).collect(),
             failure,
@@ -171,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_status_is_the_sum_of_all_threads() {
-        let shared = Shared::new(3, None);
+        let shared = Shared::new(3, None, true);
         for (thread, counters) in (1..).zip(&shared.counters) {
             counters.published.add(10 * thread);
             counters.received.add(thread);
@@ -185,8 +218,21 @@ mod tests {
     }
 
     #[test]
+    fn connections_are_cut_while_messages_are_being_published() {
+        let [sending, listening] = [true, false].map(|has_publishers| Shared::new(1, None, has_publishers));
+        assert_eq!([&sending, &listening].map(Shared::may_cut), [false; 2], "not yet");
+        sending.enter(Phase::Running);
+        listening.enter(Phase::Running);
+        assert_eq!([&sending, &listening].map(Shared::may_cut), [false, true]);
+        sending.counters[0].publishing.add(1);
+        assert!(sending.may_cut());
+        listening.enter(Phase::Draining);
+        assert!(!listening.may_cut());
+    }
+
+    #[test]
     fn the_first_failure_counts_and_none_after_the_end() {
-        let shared = Shared::new(1, None);
+        let shared = Shared::new(1, None, true);
         assert!(shared.take_failure().is_none());
         shared.fail(LoadgenError::Interrupted);
         shared.fail(LoadgenError::lost("late", ""));

@@ -13,7 +13,7 @@ use super::handshake::{Client, subscription, will_payload};
 use super::link::Link;
 use super::shared::Phase;
 use crate::LoadgenError;
-use crate::run::{CutWhose, Recorder, Stamp};
+use crate::run::{CutWhose, Recorder, Spread, Stamp};
 
 /// A subscriber that does nothing but take what comes: it finds the ends of the frames, hands payloads to the recorder
 /// where they lie, and acknowledges all that one read brought with one write. What one read brought has come at one time.
@@ -26,8 +26,8 @@ pub(super) struct Sink {
 
 /// What it takes in.
 struct Intake {
-    /// Its number in the layout.
-    receiver: u32,
+    /// Its number in the layout; `None` where it is there for Wills alone.
+    receiver: Option<u32>,
     version: ProtocolVersion,
     /// Messages of QoS 2 between PUBREC and PUBREL.
     unreleased: Unreleased,
@@ -58,13 +58,25 @@ impl Sink {
         client.subscription = Some(subscription(&receiver.filter, qos)?);
         let connected = driver.open(&client).await?;
         let (control, _) = driver.enter(CutWhose::Subscribers, number);
-        let intake = Intake {
-            receiver: number,
-            version: driver.common.greeting.version(),
-            unreleased: Unreleased::default(),
-            answers: Vec::new(),
-            will: driver.plan().connection.will.is_some().then(|| will_payload(driver.plan().tag)),
-        };
+        let intake = Intake::new(&driver, Some(number));
+        Ok((Self { driver, control, client, intake }, connected.link))
+    }
+
+    /// Connects and subscribes one more client, which counts the Wills at `broker` and is never cut.
+    ///
+    /// # Errors
+    /// As [`Sink::open`].
+    pub(super) async fn open_for_wills(driver: Rc<Driver>, broker: u32) -> Result<(Self, Link), LoadgenError> {
+        let connection = &driver.plan().connection;
+        let will = connection.will.as_ref().expect("it is for plans with Wills");
+        let qos = QoS::from_bits(will.qos).unwrap_or_default();
+        let id = format!("{}-wills-{broker}", connection.client_id_prefix);
+        let mut client = driver.client(id, broker as usize, 0, Spread::Broker(broker as u16));
+        client.subscription = Some(subscription(&will.topic, qos)?);
+        let connected = driver.open(&client).await?;
+        // No cut has this number.
+        let (control, _) = driver.enter(CutWhose::Subscribers, u32::MAX);
+        let intake = Intake::new(&driver, None);
         Ok((Self { driver, control, client, intake }, connected.link))
     }
 
@@ -79,7 +91,11 @@ impl Sink {
             }
             drop(now);
             self.intake.answers.clear();
-            let Some(connected) = come_back(&self.driver, &self.client, CutWhose::Subscribers, end).await else { break };
+            let Some(connected) = come_back(&self.driver, &self.client, CutWhose::Subscribers, end).await else {
+                break;
+            };
+            // It was away when it was to be cut again.
+            self.control.take_cut();
             if !connected.connack.session_present {
                 self.intake.unreleased = Unreleased::default();
             }
@@ -119,7 +135,8 @@ impl Sink {
         let (driver, intake) = (&*self.driver, &mut self.intake);
         let mut recorder = driver.recorder();
         let window = driver.shared().window.as_ref();
-        let mut batch = Batch { now_ns: 0, since_ns: window.map_or(0, |window| window.since_ns()), arrivals: 0, awaited: 0 };
+        let mut batch =
+            Batch { now_ns: 0, since_ns: window.map_or(0, |window| window.since_ns()), arrivals: 0, awaited: 0 };
         let polled = link.poll_frames(cx, &mut driver.buffer.borrow_mut(), |frame| {
             if batch.now_ns == 0 {
                 batch.now_ns = driver.now_ns();
@@ -151,6 +168,16 @@ struct Batch {
 }
 
 impl Intake {
+    fn new(driver: &Driver, receiver: Option<u32>) -> Self {
+        Self {
+            receiver,
+            version: driver.common.greeting.version(),
+            unreleased: Unreleased::default(),
+            answers: Vec::new(),
+            will: driver.plan().connection.will.is_some().then(|| will_payload(driver.plan().tag)),
+        }
+    }
+
     #[inline]
     fn take(&mut self, frame: &Frame<'_>, recorder: &mut Recorder, batch: &mut Batch) -> Result<(), String> {
         match frame.packet_type() {
@@ -180,11 +207,15 @@ impl Intake {
                 }
             }
         }
-        if self.will.as_deref() == Some(arrival.payload) {
-            recorder.will();
+        let is_will = self.will.as_deref() == Some(arrival.payload);
+        let Some(receiver) = self.receiver.filter(|_| !is_will) else {
+            // Subscribers to whatever there is may get Wills too; one client counts them.
+            if is_will && self.receiver.is_none() {
+                recorder.will();
+            }
             return Ok(());
-        }
-        recorder.arrived(self.receiver, arrival.payload, arrival.dup, batch.now_ns);
+        };
+        recorder.arrived(receiver, arrival.payload, arrival.dup, batch.now_ns);
         batch.arrivals += 1;
         let is_late = || Stamp::decode_due_ns(arrival.payload).is_some_and(|due_ns| due_ns <= batch.since_ns);
         batch.awaited += u64::from(batch.since_ns == 0 || !is_late());

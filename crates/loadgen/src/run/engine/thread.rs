@@ -7,11 +7,13 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinSet, LocalSet};
 
 use super::crew::Crew;
+use super::cuts::cut_in_turns;
 use super::driver::{Common, Driver, Stage};
 use super::publisher::Publisher;
 use super::shared::Phase;
 use super::sink::Sink;
 use super::stall::Patience;
+use super::worker::Worker;
 use crate::LoadgenError;
 use crate::run::{Pace, Part};
 
@@ -64,6 +66,8 @@ async fn lead(driver: &Rc<Driver>, crew: &Crew, reports: &mpsc::Sender<Report>) 
     // Where the engine is gone, the next stage tells.
     let ready = async || drop(reports.send(Report::Ready).await);
 
+    let watchers = open_all(&crew.will_brokers, |broker| Sink::open_for_wills(Rc::clone(driver), broker)).await?;
+    let workers = open_all(&crew.workers, |number| Worker::open(Rc::clone(driver), number)).await?;
     let sinks = open_all(&crew.sinks, |number| Sink::open(Rc::clone(driver), number)).await?;
     ready().await;
     if next(Stage::Subscribe).await == Stage::End {
@@ -76,7 +80,9 @@ async fn lead(driver: &Rc<Driver>, crew: &Crew, reports: &mpsc::Sender<Report>) 
     let mut clients = JoinSet::new();
     if let Stage::Run { start_ns } = stage {
         driver.start(start_ns);
-        sinks.into_iter().for_each(|(sink, link)| drop(clients.spawn_local(sink.run(link))));
+        let sinks = watchers.into_iter().chain(sinks);
+        sinks.for_each(|(sink, link)| drop(clients.spawn_local(sink.run(link))));
+        workers.into_iter().for_each(|worker| drop(clients.spawn_local(worker.run())));
         if !matches!(driver.plan().publishers.pace, Pace::Open { .. }) {
             // Who has no schedule would begin at the word.
             tokio::time::sleep_until(driver.common.clock.instant(start_ns).into()).await;
@@ -133,6 +139,7 @@ fn attend(driver: &Rc<Driver>) -> JoinSet<()> {
     });
     let gate = Rc::clone(driver);
     tasks.spawn_local(async move { gate.keep_gate().await });
+    tasks.spawn_local(cut_in_turns(Rc::clone(driver)));
     let watched = Rc::clone(driver);
     tasks.spawn_local(async move { watch(&watched).await });
     tasks
@@ -148,6 +155,7 @@ async fn watch(driver: &Driver) {
         if let Some(window) = window
             && driver.phase() == Phase::Running
             && window.outstanding() > 0
+            && driver.shared().queued() == 0
             && patience.ends(window.received(), Instant::now())
         {
             window.write_off(driver.now_ns());

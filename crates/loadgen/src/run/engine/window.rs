@@ -44,11 +44,6 @@ impl Window {
         }
     }
 
-    /// Deliveries that may be outstanding.
-    pub(super) fn size(&self) -> u64 {
-        self.size
-    }
-
     /// Messages of `copies` deliveries each that may be sent now.
     pub(super) fn room(&self, copies: u64) -> u64 {
         let Some(outstanding) = self.outstanding().checked_sub(1) else {

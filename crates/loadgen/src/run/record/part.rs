@@ -13,7 +13,7 @@ use crate::run::{MessageRecord, PublishRecord};
 pub struct Part {
     /// When second 0 began; `None` where nothing was started.
     pub(super) start_ns: Option<u64>,
-    /// When the last message was published or came; 0 for none.
+    /// When the last message was published or came, or a client connected; 0 for none.
     pub(super) last_ns: u64,
     pub(super) seconds: Vec<SecondTally>,
     /// By stream.

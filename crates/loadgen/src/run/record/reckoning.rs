@@ -141,6 +141,7 @@ fn audiences(plan: &Plan, layout: &Layout, part: &Part, verdicts: Vec<Verdict>) 
             shared: unit.is_shared,
             verdict,
             latency: latency(digits, unit.receivers.iter().filter_map(tally_of).map(|tally| &tally.latency)),
+            waiting: latency(digits, unit.receivers.iter().filter_map(tally_of).map(|tally| &tally.waiting)),
             jain: jain(&came),
             subscribers: unit
                 .receivers
@@ -157,7 +158,7 @@ fn audiences(plan: &Plan, layout: &Layout, part: &Part, verdicts: Vec<Verdict>) 
 
 fn subscriber(tally: Option<&PackedReceiver>, digits: u8, seconds: usize, is_worker: bool) -> SubscriberOutcome {
     let nothing = PackedReceiver::default();
-    let PackedReceiver { counts, latency: packed } = tally.unwrap_or(&nothing);
+    let PackedReceiver { counts, latency: packed, waiting } = tally.unwrap_or(&nothing);
     let mut per_second = counts.per_second.clone();
     per_second.resize(seconds, 0);
     let mean_ms = |&(messages, time): &(u32, std::time::Duration)| {
@@ -173,6 +174,7 @@ fn subscriber(tally: Option<&PackedReceiver>, digits: u8, seconds: usize, is_wor
         received: counts.received,
         per_second,
         latency: latency(digits, [packed]),
+        waiting: latency(digits, [waiting]),
         processing_ms,
     }
 }
@@ -187,7 +189,7 @@ fn jain(shares: &[u64]) -> Option<f64> {
 fn connections(counts: &ConnectionCounts) -> Connections {
     let seconds = counts.span_ns.map_or(0.0, |(first, last)| last.saturating_sub(first) as f64 / 1e9);
     Connections {
-        accepted: counts.accepted,
+        accepted: counts.accepted + counts.came_back,
         refused: counts.refused,
         lost: counts.lost,
         cut: counts.cut,
@@ -204,7 +206,7 @@ mod tests {
 
     use super::*;
     use crate::run::record::example;
-    use crate::run::{Audience, Recorder};
+    use crate::run::{Audience, Latency, Recorder};
 
     const START_NS: u64 = 1_800_000_000_000_000_000;
 
@@ -310,6 +312,40 @@ mod tests {
             assert_eq!((outcome.received.average_per_second, outcome.received.maximum_per_second), (0.0, 0));
             assert_eq!(outcome.received.messages, seconds.len() as u64 * 5);
         }
+    }
+
+    #[test]
+    fn what_waits_for_a_worker_is_told_for_each_and_for_all_wherever_it_was_recorded() {
+        let plan = example::plan(vec![Audience { count: 3, ..example::audience("all", "#") }]);
+        let layout = Arc::new(Layout::of(&plan).unwrap());
+        let part = |receiver, waited_ms: &[u64]| {
+            let mut recorder = Recorder::new(layout.clone(), &plan, START_NS);
+            waited_ms.iter().for_each(|ms| recorder.taken(receiver, START_NS, START_NS + ms * 1_000_000));
+            recorder.into_part()
+        };
+        let mut all = part(0, &[1, 2, 3]);
+        all.merge(part(1, &[10]));
+        let outcome = Outcome::of(&plan, &layout, all);
+        let audience = &outcome.audiences[0];
+        let figures = |waiting: &Option<Latency>| waiting.map(|waiting| (waiting.count, waiting.mean, waiting.max));
+        let each: Vec<_> = audience.subscribers.iter().map(|one| figures(&one.waiting)).collect();
+        assert_eq!(each, [Some((3, 2.0, 3.0)), Some((1, 10.0, 10.0)), None]);
+        assert_eq!(figures(&audience.waiting), Some((4, 4.0, 10.0)));
+    }
+
+    #[test]
+    fn who_comes_back_is_accepted_once_more_and_is_no_part_of_the_rate() {
+        let plan = example::plan(vec![]);
+        let layout = Arc::new(Layout::of(&plan).unwrap());
+        let mut recorder = Recorder::new(layout.clone(), &plan, START_NS);
+        let took = Duration::from_millis(500);
+        (1..=4).for_each(|number| recorder.connected(took, START_NS + number * 500_000_000));
+        recorder.came_back(true);
+        recorder.came_back(false);
+        let outcome = Outcome::of(&plan, &layout, recorder.into_part());
+        let Connections { accepted, sessions_present, accepted_per_second, .. } = outcome.connections;
+        assert_eq!((accepted, sessions_present, accepted_per_second), (6, 1, 2.0));
+        assert_eq!((outcome.connects.map(|connects| connects.count), outcome.seconds), (Some(4), 2.0));
     }
 
     #[test]

@@ -156,6 +156,16 @@ impl Recorder {
         }
     }
 
+    /// A simulated worker has taken a message that was due at `due_ns` out of its queue.
+    ///
+    /// # Panics
+    /// If there is no such receiver.
+    pub fn taken(&mut self, receiver: u32, due_ns: u64, taken_ns: u64) {
+        let digits = self.layout.receiver_digits();
+        let waiting = self.receiver(receiver).waiting.get_or_insert_with(|| Box::new(Latencies::new(digits)));
+        waiting.record(taken_ns.saturating_sub(due_ns));
+    }
+
     /// A simulated worker has processed a message, which took it so long.
     ///
     /// # Panics
@@ -165,9 +175,10 @@ impl Recorder {
         self.receiver(receiver).counts.process(second, took);
     }
 
-    /// A CONNACK with success came, so long after the connection was begun.
+    /// A client's first CONNACK with success came, so long after its connection was begun, or was to be begun.
     pub fn connected(&mut self, took: Duration, now_ns: u64) {
         self.connections.accept(took, now_ns);
+        self.last_ns = self.last_ns.max(now_ns);
         self.connects.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
     }
 
@@ -186,9 +197,10 @@ impl Recorder {
         self.connections.cut += 1;
     }
 
-    /// A client that came back found its session.
-    pub fn session_present(&mut self) {
-        self.connections.sessions_present += 1;
+    /// A client that was cut, or had lost its connection, has another one, and has found its session or not.
+    pub fn came_back(&mut self, session_present: bool) {
+        self.connections.came_back += 1;
+        self.connections.sessions_present += u64::from(session_present);
     }
 
     /// A Will came.

@@ -11,6 +11,8 @@ use super::latencies::{Latencies, PackedLatencies};
 pub(super) struct ReceiverTally {
     pub(super) counts: ReceiverCounts,
     pub(super) latency: Latencies,
+    /// Until a simulated worker took them; `None` where none has taken any.
+    pub(super) waiting: Option<Box<Latencies>>,
 }
 
 /// What is counted of a receiver.
@@ -34,15 +36,17 @@ pub(super) struct ReceiverCounts {
 pub(super) struct PackedReceiver {
     pub(super) counts: ReceiverCounts,
     pub(super) latency: PackedLatencies,
+    pub(super) waiting: PackedLatencies,
 }
 
 impl ReceiverTally {
     pub(super) fn new(digits: u8) -> Self {
-        Self { counts: ReceiverCounts::default(), latency: Latencies::new(digits) }
+        Self { counts: ReceiverCounts::default(), latency: Latencies::new(digits), waiting: None }
     }
 
     pub(super) fn pack(self) -> PackedReceiver {
-        PackedReceiver { counts: self.counts, latency: self.latency.pack() }
+        let waiting = self.waiting.map(|waiting| waiting.pack()).unwrap_or_default();
+        PackedReceiver { counts: self.counts, latency: self.latency.pack(), waiting }
     }
 }
 
@@ -74,6 +78,7 @@ impl PackedReceiver {
             mine.1 += other.1;
         });
         self.latency.merge(other.latency);
+        self.waiting.merge(other.waiting);
     }
 }
 
@@ -98,13 +103,15 @@ impl SecondTally {
 /// Connections.
 #[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct ConnectionCounts {
+    /// Of clients that had not been there before.
     pub(super) accepted: u64,
+    pub(super) came_back: u64,
     pub(super) refused: u64,
     pub(super) lost: u64,
     pub(super) cut: u64,
     pub(super) sessions_present: u64,
     pub(super) wills: u64,
-    /// From the first CONNECT to the last CONNACK, by the run's clock.
+    /// From the first CONNECT to the last CONNACK of those accepted, by the run's clock.
     pub(super) span_ns: Option<(u64, u64)>,
 }
 
@@ -117,6 +124,7 @@ impl ConnectionCounts {
 
     pub(super) fn merge(&mut self, other: &Self) {
         self.accepted += other.accepted;
+        self.came_back += other.came_back;
         self.refused += other.refused;
         self.lost += other.lost;
         self.cut += other.cut;

@@ -1,0 +1,70 @@
+//! A connection on its way to CONNACK.
+
+use std::io::{self, Read, Write};
+use std::time::Instant;
+
+use bytes::{Buf, Bytes, BytesMut};
+use mio::net::TcpStream;
+use tenbin_codec::{ConnAck, Decoded, Decoder, Packet, ProtocolVersion};
+
+/// What is kept of a connection until it is answered.
+pub(super) struct Knock {
+    /// When it was to be made.
+    pub(super) due: Instant,
+    /// When it is given up.
+    pub(super) give_up: Instant,
+    /// Whether it has not been there before.
+    pub(super) is_first: bool,
+    /// What is not written of CONNECT.
+    out: Bytes,
+    input: BytesMut,
+}
+
+/// What has come of it.
+pub(super) enum Answer {
+    None,
+    Accepted(Box<ConnAck>),
+    Refused,
+}
+
+impl Knock {
+    pub(super) fn new(due: Instant, give_up: Instant, is_first: bool, connect: Bytes) -> Self {
+        Self { due, give_up, is_first, out: connect, input: BytesMut::new() }
+    }
+
+    /// Goes on as far as the socket allows.
+    pub(super) fn advance(&mut self, stream: &mut TcpStream, version: ProtocolVersion) -> Answer {
+        match self.exchange(stream, version) {
+            Ok(answer) => answer,
+            Err(error) if is_not_yet(&error) => Answer::None,
+            Err(_) => Answer::Refused,
+        }
+    }
+
+    fn exchange(&mut self, stream: &mut TcpStream, version: ProtocolVersion) -> io::Result<Answer> {
+        while self.out.has_remaining() {
+            let written = stream.write(&self.out)?;
+            self.out.advance(written);
+        }
+        loop {
+            let mut chunk = [0; 256];
+            let count = stream.read(&mut chunk)?;
+            if count == 0 {
+                return Ok(Answer::Refused);
+            }
+            self.input.extend_from_slice(&chunk[..count]);
+            match Decoder::client(version, u32::MAX).decode(&mut self.input) {
+                Ok(Decoded::NeedMore(_)) => {}
+                Ok(Decoded::Packet(Packet::ConnAck(connack))) if !connack.reason.is_error() => {
+                    return Ok(Answer::Accepted(connack));
+                }
+                _ => return Ok(Answer::Refused),
+            }
+        }
+    }
+}
+
+/// The socket has nothing, or is not connected yet.
+fn is_not_yet(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::NotConnected | io::ErrorKind::Interrupted)
+}

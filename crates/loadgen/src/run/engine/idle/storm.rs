@@ -1,0 +1,380 @@
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, Read, Write};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Token};
+use rustix::io::Errno;
+use socket2::SockRef;
+use tenbin_codec::{ConnAck, Packet, WriteBuffer};
+
+use super::knock::{Answer, Knock};
+use super::pings::Pings;
+use super::target::Targets;
+use crate::LoadgenError;
+use crate::run::engine::crew::Slice;
+use crate::run::engine::cuts::CutSchedule;
+use crate::run::engine::driver::{Common, Stage};
+use crate::run::engine::handshake::Client;
+use crate::run::engine::shared::Counters;
+use crate::run::{CutWhose, Idle, Part, Recorder};
+
+/// Makes idle connections, keeps them, cuts them and disconnects them.
+///
+/// A connection is known by its place, 0, 1, 2, … in this process; its number is that among all processes.
+///
+/// ```text
+///   due ──connect──► knocking (≤ 1,000) ──CONNACK──► open ──cut──► away ─┐
+///                        ▲                                               │
+///                        └───────────────────────────────────────────────┘
+/// ```
+pub(super) struct Storm {
+    common: Common,
+    /// Of the thread.
+    number: usize,
+    idle: Idle,
+    slice: Slice,
+    targets: Targets,
+    recorder: Recorder,
+    poll: Poll,
+    /// By place; `None` for one that is not there.
+    streams: Vec<Option<TcpStream>>,
+    knocking: HashMap<u32, Knock>,
+    /// Places in the order in which they knocked, each with the time at which it is given up.
+    give_up: VecDeque<(Instant, u32)>,
+    cuts: Option<CutSchedule>,
+    /// Places that were cut, each with the time at which it comes back.
+    away: VecDeque<(Instant, u32)>,
+    /// When second 0 begins.
+    start: Instant,
+    /// Places that were due so far, and how many are to be.
+    begun: u32,
+    places: u32,
+    pings: Pings,
+}
+
+impl Storm {
+    /// # Errors
+    /// No file descriptor is left.
+    pub(super) fn new(common: Common, number: usize, slice: Slice) -> Result<Self, LoadgenError> {
+        let idle = common.plan.idle.expect("it is for plans with idle connections");
+        let places = slice.count(idle.count);
+        let recorder = Recorder::new(common.layout.clone(), &common.plan, u64::MAX);
+        let targets = Targets::new(common.addresses.clone(), common.plan.brokers.len(), idle.count);
+        let now = Instant::now();
+        let mut pings = Pings::new(now);
+        pings.keep_alive(common.plan.connection.keep_alive);
+        let storm = Self {
+            idle,
+            slice,
+            targets,
+            recorder,
+            poll: Poll::new().map_err(LoadgenError::Runtime)?,
+            streams: (0..places).map(|_| None).collect(),
+            knocking: HashMap::new(),
+            give_up: VecDeque::new(),
+            cuts: None,
+            away: VecDeque::new(),
+            start: now,
+            begun: 0,
+            places,
+            pings,
+            common,
+            number,
+        };
+        storm.counters().connecting.set(places.into());
+        Ok(storm)
+    }
+
+    /// Waits until something else than this stage, or an earlier one, is on.
+    pub(super) fn wait_for_stage_after(&self, stage: Stage) {
+        while self.stage() <= stage {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// All that was recorded.
+    pub(super) fn into_part(self) -> Part {
+        self.recorder.into_part()
+    }
+
+    /// Does all of it, up to the end of the run.
+    ///
+    /// # Errors
+    /// This machine can make no further connection.
+    pub(super) fn run(&mut self) -> Result<(), LoadgenError> {
+        // It was over before it began.
+        let Stage::Run { start_ns } = self.stage() else { return Ok(()) };
+        self.recorder.start(start_ns);
+        self.start = self.common.clock.instant(start_ns);
+        self.cuts = CutSchedule::of(&self.common.plan, CutWhose::Idle, self.idle.count, start_ns);
+        let mut events = Events::with_capacity(EVENTS);
+        loop {
+            match self.stage() {
+                Stage::End => break,
+                Stage::Drain => self.begin_no_more(),
+                _ => {}
+            }
+            let now = Instant::now();
+            self.cut(now);
+            let is_behind = self.begin(now)?;
+            self.give_up(now);
+            self.ping(now);
+            let pause = if is_behind { Duration::ZERO } else { self.pause() };
+            self.poll(&mut events, pause)?;
+            events.iter().for_each(|event| self.advance(event.token().0 as u32));
+            self.counters().note_cpu();
+        }
+        self.say_goodbye(&mut events)
+    }
+
+    /// Where the engine is gone, it is over.
+    fn stage(&self) -> Stage {
+        if self.common.stages.has_changed().is_err() { Stage::End } else { *self.common.stages.borrow() }
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.common.shared.counters[self.number]
+    }
+
+    /// The number of the connection at `place` among all processes.
+    fn connection(&self, place: u32) -> u32 {
+        place * self.slice.of + self.slice.index
+    }
+
+    /// When the connection at `place` is to be made.
+    fn due(&self, place: u32) -> Instant {
+        match self.idle.rate {
+            Some(rate) => self.start + Duration::from_secs_f64(f64::from(self.connection(place)) / rate),
+            None => self.start,
+        }
+    }
+
+    /// Begins what is due, as much as may be under way. Whether more is left for now.
+    fn begin(&mut self, now: Instant) -> Result<bool, LoadgenError> {
+        for _ in 0..BEGIN_AT_ONCE {
+            if self.knocking.len() >= self.knocking_max() {
+                return Ok(false);
+            }
+            if let Some((_, place)) = self.away.pop_front_if(|(back, _)| *back <= now) {
+                self.knock(place, now, false)?;
+            } else if self.begun < self.places && self.due(self.begun) <= now {
+                // Without a rate a connection is due when its turn comes.
+                let due = self.idle.rate.map_or_else(Instant::now, |_| self.due(self.begun));
+                self.begun += 1;
+                self.knock(self.begun - 1, due, true)?;
+            } else {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The time is over: what was not due until now is not made.
+    fn begin_no_more(&mut self) {
+        self.counters().connecting.sub((self.places - self.begun).into());
+        self.places = self.begun;
+    }
+
+    fn knocking_max(&self) -> usize {
+        if self.idle.rate.is_some() { KNOCKING_MAX } else { KNOCKING_AT_FULL_SPEED }
+    }
+
+    fn knock(&mut self, place: u32, due: Instant, is_first: bool) -> Result<(), LoadgenError> {
+        let connection = self.connection(place);
+        let mut stream = match self.targets.connect(connection) {
+            Ok(stream) => stream,
+            Err(error) if is_our_fault(&error) => {
+                let reason = format!("{error}, with {} idle connections", self.begun);
+                return Err(LoadgenError::connect(&self.targets.target(connection).to_string(), reason));
+            }
+            Err(_) => {
+                self.refuse(place, is_first);
+                return Ok(());
+            }
+        };
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        self.poll.registry().register(&mut stream, Token(place as usize), interest).map_err(LoadgenError::Runtime)?;
+        self.streams[place as usize] = Some(stream);
+        let give_up = Instant::now() + ANSWER_MAX;
+        self.give_up.push_back((give_up, place));
+        self.knocking.insert(place, Knock::new(due, give_up, is_first, self.connect(connection, is_first)?));
+        Ok(())
+    }
+
+    /// CONNECT.
+    fn connect(&self, connection: u32, is_first: bool) -> Result<Bytes, LoadgenError> {
+        let client = Client {
+            id: self.common.layout.idle_client_id(connection),
+            place: String::new(),
+            host: String::new(),
+            addresses: Vec::new(),
+            subscription: None,
+            has_will: true,
+        };
+        let connect = self.common.greeting.connect_packet(&client, is_first)?;
+        let mut out = WriteBuffer::new();
+        Packet::Connect(Box::new(connect)).encode(self.common.greeting.version(), &mut out);
+        Ok(out.to_bytes())
+    }
+
+    /// Something has happened at `place`, perhaps to the one that had it before: nothing here minds.
+    fn advance(&mut self, place: u32) {
+        let Some(stream) = &mut self.streams[place as usize] else { return };
+        let Some(knock) = self.knocking.get_mut(&place) else {
+            if !is_there(stream) {
+                self.streams[place as usize] = None;
+                self.recorder.lost();
+            }
+            return;
+        };
+        match knock.advance(stream, self.common.greeting.version()) {
+            Answer::None => {}
+            Answer::Accepted(connack) => self.accept(place, &connack),
+            Answer::Refused => {
+                let is_first = knock.is_first;
+                self.refuse(place, is_first);
+            }
+        }
+    }
+
+    fn accept(&mut self, place: u32, connack: &ConnAck) {
+        let Some(knock) = self.knocking.remove(&place) else { return };
+        let now = Instant::now();
+        if knock.is_first {
+            self.recorder.connected(now.saturating_duration_since(knock.due), self.common.clock.at_ns(now));
+        } else {
+            self.recorder.came_back(connack.session_present);
+        }
+        if let Some(seconds) = connack.properties.server_keep_alive {
+            self.pings.keep_alive(seconds);
+        }
+        self.settle(knock.is_first);
+    }
+
+    fn refuse(&mut self, place: u32, is_first: bool) {
+        self.knocking.remove(&place);
+        self.streams[place as usize] = None;
+        self.recorder.refused();
+        self.settle(is_first);
+    }
+
+    /// It is known whether a connection was taken.
+    fn settle(&self, is_first: bool) {
+        self.counters().connecting.sub(is_first.into());
+    }
+
+    /// Those that have waited too long for an answer.
+    fn give_up(&mut self, now: Instant) {
+        while let Some((at, place)) = self.give_up.pop_front_if(|(at, _)| *at <= now) {
+            let Some(knock) = self.knocking.get(&place).filter(|knock| knock.give_up == at) else { continue };
+            let is_first = knock.is_first;
+            self.refuse(place, is_first);
+        }
+    }
+
+    fn cut(&mut self, now: Instant) {
+        if !self.common.shared.may_cut() {
+            self.cuts = None;
+        }
+        let Some(away) = self.cuts.as_ref().map(CutSchedule::away) else { return };
+        let now_ns = self.common.clock.at_ns(now);
+        while let Some(connection) = self.cuts.as_mut().and_then(|cuts| cuts.due(now_ns)) {
+            let place = connection / self.slice.of;
+            // One that is not open, or still knocks, cannot be cut.
+            if !self.slice.has(connection) || self.knocking.contains_key(&place) {
+                continue;
+            }
+            if let Some(stream) = self.streams[place as usize].take() {
+                // A reset, after which nobody has to wait for the port.
+                let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+                self.recorder.cut();
+                self.away.push_back((now + away, place));
+            }
+        }
+    }
+
+    fn ping(&mut self, now: Instant) {
+        while let Some(place) = self.pings.due(self.begun, now) {
+            if let Some(stream) = &mut self.streams[place as usize]
+                && !self.knocking.contains_key(&place)
+            {
+                // What cannot be written is lost, or blocked: then the broker knows more than a ping would tell it.
+                let _ = stream.write(&PINGREQ);
+            }
+        }
+    }
+
+    /// How long there is nothing to do but to listen.
+    fn pause(&self) -> Duration {
+        let may_begin = self.begun < self.places && self.knocking.len() < self.knocking_max();
+        let next = may_begin.then(|| self.due(self.begun));
+        let back = self.away.front().map(|(back, _)| *back);
+        let cut = self.cuts.as_ref().map(|cuts| self.common.clock.instant(cuts.next_ns()));
+        let first = [next, back, cut].into_iter().flatten().min();
+        first.map_or(PAUSE_MAX, |first| first.saturating_duration_since(Instant::now()).min(PAUSE_MAX))
+    }
+
+    fn poll(&mut self, events: &mut Events, pause: Duration) -> Result<(), LoadgenError> {
+        match self.poll.poll(events, Some(pause)) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(LoadgenError::Runtime(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Disconnects all that are there, and waits until the broker has closed them, so that no Will goes out.
+    fn say_goodbye(&mut self, events: &mut Events) -> Result<(), LoadgenError> {
+        let goodbye = self.common.greeting.goodbye();
+        let mut left = 0;
+        for stream in self.streams.iter_mut().flatten() {
+            let _ = stream.write(&goodbye);
+            left += 1;
+        }
+        let until = Instant::now() + GOODBYE_MAX;
+        while left > 0 && Instant::now() < until {
+            self.poll(events, PAUSE_MAX)?;
+            for event in &*events {
+                let stream = &mut self.streams[event.token().0];
+                if stream.as_mut().is_some_and(|stream| !is_there(stream)) {
+                    *stream = None;
+                    left -= 1;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a connection goes on. What comes is PINGRESP or the broker's last word; both say nothing here.
+fn is_there(stream: &mut TcpStream) -> bool {
+    let mut chunk = [0; 256];
+    loop {
+        match stream.read(&mut chunk) {
+            Ok(0) => return false,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Whether this machine has run out of something: ports, files, memory.
+fn is_our_fault(error: &io::Error) -> bool {
+    let ours = [Errno::ADDRNOTAVAIL, Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    ours.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+/// Connections under way at a time.
+const KNOCKING_MAX: usize = 1000;
+/// Where there is no rate: fewer than brokers commonly let wait to be accepted, for a connection beyond that is tried
+/// again a second later.
+const KNOCKING_AT_FULL_SPEED: usize = 100;
+/// Connections that are begun before answers are looked at.
+const BEGIN_AT_ONCE: usize = 64;
+const EVENTS: usize = 1024;
+const PAUSE_MAX: Duration = Duration::from_millis(20);
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+const GOODBYE_MAX: Duration = Duration::from_secs(5);
+const PINGREQ: [u8; 2] = [0xC0, 0];

@@ -1,0 +1,73 @@
+//! How many connections a process may have.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::LoadgenError;
+
+/// Allows this process so many connections beside its files, up to its hard limit.
+///
+/// # Errors
+/// The limit is below that.
+pub(super) fn allow(connections: u64) -> Result<(), LoadgenError> {
+    let needed = connections.saturating_add(OTHERS);
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if is_enough(current, needed) {
+        return Ok(());
+    }
+    // What is allowed is taken whole: other runs in this process may need more. Whether it worked is looked at below.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    let current = getrlimit(Resource::Nofile).current;
+    if is_enough(current, needed) { Ok(()) } else { Err(refused(connections, needed, current.unwrap_or_default())) }
+}
+
+/// No limit is enough for everything.
+fn is_enough(limit: Option<u64>, needed: u64) -> bool {
+    limit.is_none_or(|limit| limit >= needed)
+}
+
+fn refused(connections: u64, needed: u64, limit: u64) -> LoadgenError {
+    LoadgenError::Arguments(format!(
+        "{} connections need {} open files, the limit is {}: raise it with ulimit -n",
+        thousands(connections),
+        thousands(needed),
+        thousands(limit)
+    ))
+}
+
+/// With a comma between each three digits.
+fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.char_indices() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Files beside those of the load: standard streams, epoll, timers, files that are written.
+const OTHERS: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_is_too_low_is_named() {
+        assert_eq!(
+            refused(10_000, 10_064, 4_096).to_string(),
+            "10,000 connections need 10,064 open files, the limit is 4,096: raise it with ulimit -n"
+        );
+        assert_eq!([0, 999, 1000, 1_234_567].map(thousands), ["0", "999", "1,000", "1,234,567"]);
+    }
+
+    #[test]
+    fn more_than_there_can_be_is_refused_and_a_few_are_not() {
+        allow(8).unwrap();
+        if getrlimit(Resource::Nofile).maximum.is_some() {
+            assert!(allow(u64::MAX).is_err());
+        }
+    }
+}

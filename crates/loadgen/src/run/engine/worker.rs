@@ -1,0 +1,316 @@
+//! A simulated worker: a client of the library, and a queue that is worked off in virtual time.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tenbin_client::{
+    AcknowledgeMode, ClientEvent, ClientOptions, DisconnectReason, Events, LoadReporter, Message, Reconnect,
+};
+use tenbin_codec::{QoS, ReportCarrier, Subscription};
+
+use super::alarm::Alarm;
+use super::bench::{Bench, Step};
+use super::control::Control;
+use super::driver::Driver;
+use super::handshake::{Client, subscription, will_payload};
+use super::service;
+use crate::LoadgenError;
+use crate::run::{Carrier, CutWhose, Plan, Stamp, Work};
+use crate::scenario::Network;
+
+/// A worker that is connected and subscribed. What it has, and what it does about that, it tells the broker as every
+/// client of the library does; what comes to it is recorded when it comes, when it takes it and when it has done it.
+pub(super) struct Worker {
+    driver: Rc<Driver>,
+    control: Rc<Control>,
+    /// Its number in the layout, and that in its audience.
+    receiver: u32,
+    member: u32,
+    work: Work,
+    client: Client,
+    /// The same client, connected.
+    connected: tenbin_client::Client,
+    events: Events,
+    /// `None` for one that does not tell its load.
+    reporter: Option<LoadReporter>,
+    /// The thread that moves its bytes, where it is to stand still for a time.
+    network: Option<Network>,
+    /// What Wills of this run say, where there are any.
+    will: Option<Vec<u8>>,
+    is_away: bool,
+}
+
+/// A message that a worker has.
+struct Job {
+    /// Whether the window waits for it.
+    is_awaited: bool,
+    /// What is acknowledged when it is done, above QoS 0.
+    message: Option<Message>,
+}
+
+impl Worker {
+    /// Connects and subscribes receiver `number` of the layout.
+    ///
+    /// # Errors
+    /// The broker does not take the connection or the subscription; the client is named.
+    pub(super) async fn open(driver: Rc<Driver>, number: u32) -> Result<Self, LoadgenError> {
+        let plan = driver.plan();
+        if plan.connection.tls.is_some() {
+            return Err(LoadgenError::Arguments("simulated workers cannot use TLS".into()));
+        }
+        let receiver = &driver.layout().receivers()[number as usize];
+        let audience = &plan.audiences[receiver.audience];
+        let work = audience.work.clone().expect("a receiver without work is no worker");
+        let client = driver.client(receiver.client_id.clone(), receiver.broker, receiver.member, audience.spread);
+        let greeting = &driver.common.greeting;
+        if greeting.keeps_sessions() && !greeting.version().is_v5() {
+            // A first connection with Clean Session would end the session that it is to keep.
+            greeting.forget(&client).await?;
+        }
+
+        let qos = QoS::from_bits(audience.qos).unwrap_or_default();
+        let mode = if qos.is_acknowledged() { AcknowledgeMode::Manual } else { AcknowledgeMode::OnReceipt };
+        let mut options = options(&driver, &client).acknowledge(mode);
+        let reporter = work.reports.map(|reports| LoadReporter::new(reports.interval));
+        if let Some((reporter, reports)) = reporter.as_ref().zip(work.reports) {
+            options = options.load_reporter(reporter.clone()).report_carrier(carrier(reports.carrier));
+        }
+
+        let network = service::pause(&work, receiver.member).map(|_| Network::start()).transpose()?;
+        let begun = Instant::now();
+        let connecting = tenbin_client::Client::connect(options);
+        let connected = match &network {
+            Some(network) => network.run(connecting).await,
+            None => connecting.await,
+        };
+        let refused = |reason: &dyn std::fmt::Display| {
+            LoadgenError::connect(&client.place, format_args!("{}: {reason}", client.id))
+        };
+        let (connected, events) = connected.map_err(|error| {
+            driver.recorder().refused();
+            refused(error.kind())
+        })?;
+        driver.recorder().connected(begun.elapsed(), driver.now_ns());
+        let subscription = subscription(&receiver.filter, qos)?;
+        subscribe(&connected, subscription).await.map_err(|reason| refused(&reason))?;
+
+        let (control, _) = driver.enter(CutWhose::Subscribers, number);
+        let will = plan.connection.will.is_some().then(|| will_payload(plan.tag));
+        let member = receiver.member;
+        let receiver = number;
+        Ok(Self {
+            control,
+            receiver,
+            member,
+            work,
+            client,
+            connected,
+            events,
+            reporter,
+            network,
+            will,
+            is_away: false,
+            driver,
+        })
+    }
+
+    /// Works from the start of the run to its end.
+    pub(super) async fn run(mut self) {
+        if let Err(error) = self.work().await {
+            self.driver.shared().fail(error);
+        }
+        // One that is away has no connection to end.
+        let _ = tokio::time::timeout(LEAVE_LIMIT, self.connected.disconnect()).await;
+        self.driver.retire(&self.client, None).await;
+    }
+
+    async fn work(&mut self) -> Result<(), LoadgenError> {
+        let (driver, control, clock) = (Rc::clone(&self.driver), Rc::clone(&self.control), self.driver.common.clock);
+        let start = clock.instant(driver.start_ns());
+        let mut is_over = pin!(driver.is_over());
+        let mut alarm = Alarm::new().map_err(LoadgenError::Runtime)?;
+        let mut bench = Bench::new(service::timeline(&self.work, self.member, driver.start_ns()));
+        let mut pause = service::pause(&self.work, self.member).map(|(from, until)| (start + from, start + until));
+        loop {
+            let next = bench.next_ns().map(|ns| clock.instant(ns));
+            let deadline = next.into_iter().chain(pause.map(|(from, _)| from)).min();
+            tokio::select! {
+                biased;
+                () = &mut is_over => return Ok(()),
+                away = wait_for_cut(&control) => {
+                    // A client that has ended says so in its events.
+                    let _ = self.connected.cut(away).await;
+                }
+                event = self.events.recv(), if bench.len() < BENCH_MAX => {
+                    let mut next = Some(event.ok_or_else(|| self.has_ended())?);
+                    let mut left = EVENTS_AT_ONCE;
+                    while let Some(event) = next {
+                        self.take(&mut bench, event);
+                        left -= 1;
+                        next = if left > 0 { self.events.try_recv().ok() } else { None };
+                    }
+                }
+                rung = alarm.at(deadline) => rung.map_err(LoadgenError::Runtime)?,
+            }
+            self.catch_up(&mut bench);
+            if let Some((_, until)) = pause.take_if(|(from, _)| *from <= Instant::now()) {
+                self.network.as_ref().inspect(|network| network.stand_still(until));
+            }
+        }
+    }
+
+    fn has_ended(&self) -> LoadgenError {
+        LoadgenError::lost(&self.client.id, "another client with the same id has taken its session over")
+    }
+
+    fn take(&mut self, bench: &mut Bench<Job>, event: ClientEvent) {
+        match event {
+            // Somebody else counts it.
+            ClientEvent::Message(message) if self.will.as_deref() == Some(&message.payload[..]) => {
+                self.connected.acknowledge(&message);
+            }
+            ClientEvent::Message(message) => {
+                let mut recorder = self.driver.recorder();
+                let received_ns = self.driver.common.clock.at_ns(message.received_at);
+                recorder.arrived(self.receiver, &message.payload, message.dup, received_ns);
+                let (luck, due_ns) = read(self.driver.plan(), &message.payload);
+                let since_ns = self.driver.shared().window.as_ref().map_or(0, |window| window.since_ns());
+                let is_awaited = since_ns == 0 || due_ns.is_none_or(|due_ns| due_ns > since_ns);
+                let message = message.qos.is_acknowledged().then_some(message);
+                bench.arrive(Job { is_awaited, message }, luck, due_ns, received_ns);
+                self.driver.counters().queued.add(1);
+            }
+            ClientEvent::Disconnected { reason } => self.go(&reason),
+            ClientEvent::Connected { session_present } => self.come_back(session_present),
+            ClientEvent::SubscriptionLost { reason, .. } => {
+                self.driver.shared().fail(LoadgenError::lost(&self.client.id, format_args!("subscription: {reason}")));
+            }
+            _ => {}
+        }
+    }
+
+    /// Its connection has ended; the client makes another one.
+    fn go(&mut self, reason: &DisconnectReason) {
+        let driver = &self.driver;
+        match reason {
+            DisconnectReason::Cut => driver.recorder().cut(),
+            reason => {
+                driver.recorder().lost();
+                if driver.plan().cuts.is_none_or(|cuts| cuts.whose != CutWhose::Subscribers) {
+                    driver.shared().fail(LoadgenError::lost(&self.client.id, reason));
+                }
+            }
+        }
+        driver.counters().connecting.add(1);
+        self.is_away = true;
+    }
+
+    fn come_back(&mut self, session_present: bool) {
+        // The first connection is told of too.
+        if std::mem::take(&mut self.is_away) {
+            self.driver.counters().connecting.sub(1);
+            self.driver.recorder().came_back(session_present);
+        }
+    }
+
+    fn catch_up(&self, bench: &mut Bench<Job>) {
+        let driver = &self.driver;
+        let mut recorder = driver.recorder();
+        let (mut finished, mut awaited) = (0, 0);
+        bench.catch_up(driver.now_ns(), |step| match step {
+            Step::Taken { due_ns, taken_ns } => {
+                self.reporter.as_ref().inspect(|reporter| reporter.started());
+                if let Some(due_ns) = due_ns {
+                    recorder.taken(self.receiver, due_ns, taken_ns);
+                }
+            }
+            Step::Finished { took_ns, finished_ns } => {
+                let took = Duration::from_nanos(took_ns);
+                self.reporter.as_ref().inspect(|reporter| reporter.finish_after(took));
+                recorder.processed(self.receiver, took, finished_ns);
+                finished += 1;
+            }
+            Step::Away(job) => {
+                job.message.as_ref().inspect(|message| self.connected.acknowledge(message));
+                awaited += u64::from(job.is_awaited);
+            }
+        });
+        // What a worker has done has come; what it has not is still under way.
+        driver.counters().received.add(finished);
+        driver.counters().queued.sub(finished);
+        if let Some(window) = driver.shared().window.as_ref().filter(|_| awaited > 0) {
+            window.receive(awaited);
+        }
+    }
+}
+
+/// Waits until the connection is to be cut, and for how long. Cancel safe.
+async fn wait_for_cut(control: &Control) -> Duration {
+    poll_fn(|cx| {
+        control.follow(cx);
+        control.take_cut().map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
+}
+
+/// What a message is known by where something is left to luck, and when it was due, if it is one of this run's.
+fn read(plan: &Plan, payload: &[u8]) -> (u64, Option<u64>) {
+    match Stamp::decode(payload) {
+        Some(stamp) if stamp.tag == plan.tag => {
+            (u64::from(stamp.stream) << 32 | u64::from(stamp.sequence), Some(stamp.due_ns))
+        }
+        // Payloads that have no room for more say the time alone.
+        None if (plan.publishers.payload as usize) < Stamp::LEN => {
+            let due_ns = Stamp::decode_due_ns(payload);
+            (due_ns.unwrap_or_default(), due_ns)
+        }
+        _ => (0, None),
+    }
+}
+
+/// The library's client with what the plan says of all connections, and a place of its own.
+fn options(driver: &Driver, client: &Client) -> ClientOptions {
+    let (plan, version) = (driver.plan(), driver.common.greeting.version());
+    let connection = &plan.connection;
+    let place = client.addresses.first().map_or_else(|| client.place.clone(), ToString::to_string);
+    let options = ClientOptions::new(place, client.id.as_str())
+        .version(version)
+        // At 3.1.1 the same bit says that no session is to be kept.
+        .clean_start(version.is_v5() || connection.session_expiry.is_none())
+        .keep_alive(Duration::from_secs(connection.keep_alive.into()))
+        .session_expiry(connection.session_expiry.unwrap_or_default())
+        .reconnect(Reconnect::Backoff { first: Duration::from_millis(100), most: Duration::from_secs(1) });
+    match (&connection.user_name, &connection.password) {
+        (None, None) => options,
+        (user, password) => {
+            options.credentials(user.as_deref().unwrap_or_default(), password.as_deref().unwrap_or_default())
+        }
+    }
+}
+
+async fn subscribe(client: &tenbin_client::Client, subscription: Subscription) -> Result<(), String> {
+    let (filter, qos) = (subscription.filter.clone(), subscription.options.qos);
+    let granted = client.subscribe(vec![subscription]).await.map_err(|error| error.kind().to_string())?;
+    match granted.first() {
+        Some(reason) if reason.byte() == qos.bits() => Ok(()),
+        Some(reason) => Err(format!("subscription to {filter} at QoS {qos}: {reason}")),
+        None => Err(format!("subscription to {filter}: SUBACK without a Reason Code")),
+    }
+}
+
+fn carrier(carrier: Carrier) -> ReportCarrier {
+    match carrier {
+        Carrier::PingReq => ReportCarrier::PingReq,
+        Carrier::Ack => ReportCarrier::Ack,
+        Carrier::Publish => ReportCarrier::Publish,
+    }
+}
+
+/// With so many messages before it, a worker reads no further ones, so that the broker sees that it is slow.
+const BENCH_MAX: usize = 1_000_000;
+/// Events that are taken before a look at the clock.
+const EVENTS_AT_ONCE: usize = 256;
+const LEAVE_LIMIT: Duration = Duration::from_secs(2);

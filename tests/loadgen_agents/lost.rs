@@ -1,0 +1,104 @@
+use std::io::Read;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use crate::agent::{Agent, failure, run, run_by, summary};
+use crate::support::{BrokerProcess, PATIENCE};
+
+/// Starts a long run and waits until both agents have clients at the broker.
+fn start_long_run(broker: &BrokerProcess, agents: [&Agent; 2]) -> Child {
+    let mut command = run_by(&agents, broker);
+    command.args(["--publishers", "2", "--subscribers", "2", "--interval", "5ms", "--time", "60s"]);
+    let child = command.spawn().expect("our own binary");
+    let until = Instant::now() + PATIENCE;
+    while connections(broker) < 4 {
+        assert!(Instant::now() < until, "the agents do not connect");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Into the middle of the run.
+    std::thread::sleep(Duration::from_millis(500));
+    child
+}
+
+/// Established connections of the broker (Linux only).
+fn connections(broker: &BrokerProcess) -> usize {
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux");
+    let local = format!(":{:04X}", broker.address().port());
+    let is_one = |line: &&str| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let (at, _, state) = (words.next(), words.next(), words.next());
+        at.is_some_and(|at| at.ends_with(&local)) && state == Some("01")
+    };
+    table.lines().filter(is_one).count()
+}
+
+fn short_run(broker: &BrokerProcess, agents: &[&Agent]) {
+    let mut command = run_by(agents, broker);
+    command.args(["--publishers", "3", "--subscribers", "3", "--messages", "50", "--interval", "1ms"]);
+    let summary = summary(command);
+    assert_eq!((&summary["verdict"]["received"], &summary["verdict"]["lost"]), (&450.into(), &0.into()), "{summary}");
+}
+
+#[test]
+fn an_agent_that_is_lost_ends_the_run_and_the_other_one_serves_the_next() {
+    let broker = BrokerProcess::start(&[]);
+    let (stays, goes) = (Agent::start(&[]), Agent::start(&[]));
+    let mut run = start_long_run(&broker, [&stays, &goes]);
+    let lost = goes.address.clone();
+    drop(goes);
+    let status = run.wait().expect("our own child");
+    let mut text = String::new();
+    run.stderr.take().expect("piped").read_to_string(&mut text).expect("text");
+    assert!(!status.success() && text.contains(&format!("tenbin: agent {lost}: ")), "{text}");
+    stays.lines().wait_for(&["the connection was closed"], PATIENCE);
+    short_run(&broker, &[&stays]);
+}
+
+#[test]
+fn a_controller_that_vanishes_takes_its_load_with_it_and_the_agents_go_on() {
+    let broker = BrokerProcess::start(&[]);
+    let agents = [Agent::start(&[]), Agent::start(&[])];
+    let mut run = start_long_run(&broker, [&agents[0], &agents[1]]);
+    run.kill().expect("our own child");
+    run.wait().expect("our own child");
+    let until = Instant::now() + PATIENCE;
+    while connections(&broker) > 0 {
+        assert!(Instant::now() < until, "the load goes on");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for _ in 0..2 {
+        short_run(&broker, &[&agents[0], &agents[1]]);
+    }
+    for agent in &agents {
+        assert_eq!(agent.lines().count(": done", 2, PATIENCE), 2, "{:?}", agent.lines().all());
+    }
+}
+
+#[test]
+fn an_agent_ends_when_it_is_told_to() {
+    let agent = Agent::start(&[]);
+    agent.signal("TERM");
+    assert_eq!(agent.lines().to_end(PATIENCE).len(), 1);
+}
+
+#[test]
+fn an_agent_that_cannot_do_its_part_says_why_through_the_controller() {
+    let broker = BrokerProcess::start(&[]);
+    let agent = Agent::start(&["--token", "secret"]);
+    let address = &agent.address;
+    assert_eq!(failure(run_by(&[&agent], &broker)), format!("tenbin: agent {address}: it wants a token (--token)"));
+    let mut wrong = run_by(&[&agent], &broker);
+    wrong.args(["--token", "public"]);
+    assert_eq!(failure(wrong), format!("tenbin: agent {address}: wrong token"));
+
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let mut absent = run(&nobody.expect("a free port").to_string());
+    absent.args(["--token", "secret", "--agents", address]);
+    let error = failure(absent);
+    assert!(error.starts_with(&format!("tenbin: agent {address}: cannot connect to 127.0.0.1:")), "{error}");
+
+    let other = Agent::start(&["--token", "secret"]);
+    let mut closed = run_by(&[&agent, &other], &broker);
+    closed.args(["--token", "secret", "--closed"]);
+    assert!(failure(closed).contains("--in-flight"));
+}

@@ -1,0 +1,9 @@
+//! `tenbin loadgen run --agents` with agents that are processes of their own, and over TLS.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod agent;
+mod clocks;
+mod lost;
+mod tls;

@@ -1,0 +1,181 @@
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rcgen::{BasicConstraints, Certificate, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+
+use crate::agent::{Agent, failure, run, summary};
+use crate::support::BrokerProcess;
+
+/// An authority, a department that it vouches for, and a client that the department vouches for, in files.
+struct Authority {
+    directory: PathBuf,
+    issuer: Issuer<'static, KeyPair>,
+    certificate: Certificate,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let directory = format!("tls-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(directory);
+        std::fs::create_dir_all(&directory).expect("the tests' directory is ours to write");
+
+        let (issuer, certificate) = {
+            let (params, key) = (authority(name), key());
+            let certificate = params.self_signed(&key).expect("a certificate");
+            (Issuer::new(params, key), certificate)
+        };
+        let (params, middle_key) = (authority("department"), key());
+        let middle = params.signed_by(&middle_key, &issuer).expect("a certificate");
+        let client_key = key();
+        let department = Issuer::new(params, middle_key);
+        let client = CertificateParams::default().signed_by(&client_key, &department).expect("a certificate");
+
+        let authority = Self { directory, issuer, certificate };
+        for (name, text) in [
+            ("root.pem", authority.certificate.pem()),
+            ("middle.pem", middle.pem()),
+            ("client.pem", client.pem()),
+            ("client.key", client_key.serialize_pem()),
+        ] {
+            std::fs::write(authority.directory.join(name), text).expect("the tests' directory is ours to write");
+        }
+        authority
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.join(name).to_str().expect("a target directory with a readable name").to_owned()
+    }
+
+    /// TLS in front of `broker`, for those that this authority vouches for if `asks_clients`. Serves until the test's
+    /// process ends.
+    fn guard(&self, broker: SocketAddr, asks_clients: bool) -> String {
+        let provider = Arc::new(ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+        let builder = builder.with_safe_default_protocol_versions().expect("ring has them");
+        let builder = if asks_clients {
+            let mut roots = RootCertStore::empty();
+            roots.add(self.certificate.der().clone()).expect("a certificate");
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            builder.with_client_cert_verifier(verifier.expect("there is an authority"))
+        } else {
+            builder.with_no_client_auth()
+        };
+        let own_key = key();
+        let own = CertificateParams::new(["localhost".to_owned()]).expect("a name");
+        let own = own.signed_by(&own_key, &self.issuer).expect("a certificate");
+        let own_key = PrivateKeyDer::try_from(own_key.serialize_der()).expect("a key");
+        let config = builder.with_single_cert(vec![own.der().clone()], own_key).expect("they belong together");
+        let port = splice(TlsAcceptor::from(Arc::new(config)), broker);
+        format!("localhost:{port}")
+    }
+}
+
+impl Drop for Authority {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn key() -> KeyPair {
+    KeyPair::generate().expect("random numbers")
+}
+
+fn authority(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, name);
+    params
+}
+
+/// Hands what comes out of TLS to `broker`, and back; the port.
+fn splice(acceptor: TlsAcceptor, broker: SocketAddr) -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("bound").port();
+    listener.set_nonblocking(true).expect("a socket");
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        runtime.expect("a runtime").block_on(async {
+            let listener = TcpListener::from_std(listener).expect("a socket");
+            while let Ok((stream, _)) = listener.accept().await {
+                let acceptor = acceptor.clone();
+                tokio::spawn(async move {
+                    // Those who are refused, and those who go, are what is tested.
+                    let Ok(mut client) = acceptor.accept(stream).await else { return };
+                    let Ok(mut broker) = TcpStream::connect(broker).await else { return };
+                    let _ = tokio::io::copy_bidirectional(&mut client, &mut broker).await;
+                });
+            }
+        });
+    });
+    port
+}
+
+/// A load with both directions busy, of messages of this size.
+fn load(mut command: Command, payload: &str) {
+    command.args(["--tls", "--publishers", "3", "--subscribers", "3", "--messages", "200", "--qos", "1"]);
+    command.args(["--payload", payload]);
+    let summary = summary(command);
+    assert_eq!((&summary["verdict"]["received"], &summary["verdict"]["lost"]), (&1800.into(), &0.into()), "{summary}");
+}
+
+#[test]
+fn a_load_over_tls_arrives_whole_whatever_its_size() {
+    let (broker, authority) = (BrokerProcess::start(&[]), Authority::new("tests"));
+    let guard = authority.guard(broker.address(), false);
+    for payload in ["20", "600", "40000"] {
+        let mut command = run(&guard);
+        command.args(["--ca", &authority.path("root.pem")]);
+        load(command, payload);
+    }
+    let mut trusting = run(&guard);
+    trusting.arg("--insecure");
+    load(trusting, "100");
+}
+
+#[test]
+fn clients_show_a_chain_from_two_files_where_they_are_asked_for_it() {
+    let (broker, authority) = (BrokerProcess::start(&[]), Authority::new("tests"));
+    let guard = authority.guard(broker.address(), true);
+    let chain = format!("{};{}", authority.path("client.pem"), authority.path("middle.pem"));
+    let files = ["--ca", &authority.path("root.pem"), "--client-key", &authority.path("client.key"), "--client-cert"];
+    let mut command = run(&guard);
+    command.args(files).arg(&chain);
+    load(command, "100");
+
+    // The same from an agent, which reads the files itself.
+    let agent = Agent::start(&[]);
+    let mut command = run(&guard);
+    command.args(["--agents", &agent.address]).args(files).arg(&chain);
+    load(command, "100");
+
+    let mut unknown = run(&guard);
+    unknown.args(["--tls", "--ca", &authority.path("root.pem")]);
+    let error = failure(unknown);
+    assert!(error.contains(&format!("cannot connect to {guard}")), "{error}");
+}
+
+#[test]
+fn a_broker_that_nobody_vouches_for_is_not_connected_to() {
+    let (broker, authority) = (BrokerProcess::start(&[]), Authority::new("tests"));
+    let guard = authority.guard(broker.address(), false);
+    let other = Authority::new("somebody else");
+    let mut command = run(&guard);
+    command.args(["--tls", "--ca", &other.path("root.pem")]);
+    let error = failure(command);
+    assert!(error.contains(&guard) && error.ends_with("(no known authority vouches for the broker: --ca)"), "{error}");
+
+    let mut command = run(&guard);
+    command.args(["--tls", "--ca", "/nonexistent/root.pem"]);
+    let error = failure(command);
+    assert!(error.starts_with("tenbin: cannot use /nonexistent/root.pem: No such file"), "{error}");
+}

@@ -1,0 +1,273 @@
+//! Simulated workers, idle connections and cuts of `tenbin loadgen run`, against the broker.
+
+mod support;
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use support::BrokerProcess;
+use tenbin_loadgen::run::{
+    Audience, Broker, Carrier, ConnectionOptions, CutWhose, Cuts, Idle, Outcome, Pace, Plan, Publishers, Reports,
+    Schedule, Service, Spread, Version, WillOptions, Work, run_plan,
+};
+
+/// Nobody, at one broker.
+fn plan(port: u16) -> Plan {
+    Plan {
+        tag: 4711,
+        brokers: vec![Broker { name: "ours".into(), host: "127.0.0.1".into(), port }],
+        connection: ConnectionOptions {
+            version: Version::V5,
+            user_name: None,
+            password: None,
+            tls: None,
+            keep_alive: 30,
+            session_expiry: None,
+            client_id_prefix: "lg".into(),
+            will: None,
+        },
+        publishers: Publishers {
+            count: 0,
+            qos: 1,
+            retain: false,
+            topic: "jobs/{publisher}".into(),
+            topics: 1,
+            payload: 64,
+            messages: None,
+            pace: Pace::Unlimited,
+            in_flight: 20,
+            spread: Spread::InTurns,
+        },
+        audiences: vec![],
+        idle: None,
+        cuts: None,
+        schedule: Schedule {
+            // Only failing tests last so long.
+            time_limit: Duration::from_secs(60),
+            ramp_up: 0,
+            ramp_down: 0,
+            subscriber_timeout: Duration::from_secs(20),
+        },
+        threads: 2,
+        records: false,
+    }
+}
+
+/// So many publishers, each with so many messages at this interval.
+fn publishers(plan: &Plan, count: u32, messages: u64, interval: Duration) -> Publishers {
+    Publishers { count, messages: Some(messages), pace: Pace::Open { interval }, ..plan.publishers.clone() }
+}
+
+fn audience(name: &str, count: u32, qos: u8) -> Audience {
+    Audience {
+        name: name.into(),
+        count,
+        filter: "jobs/#".into(),
+        share: None,
+        qos,
+        spread: Spread::InTurns,
+        work: None,
+    }
+}
+
+fn group(name: &str, count: u32, qos: u8, work: Work) -> Audience {
+    Audience { share: Some(name.into()), work: Some(work), ..audience(name, count, qos) }
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn run(plan: &Plan) -> Outcome {
+    run_plan(plan).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn a_slow_worker_that_reports_gets_less_whatever_carries_its_reports() {
+    let broker = BrokerProcess::start(&["--policy", "adaptive"]);
+    for carrier in [Carrier::PingReq, Carrier::Ack, Carrier::Publish] {
+        let mut plan = plan(broker.address().port());
+        // 333 messages a second for 200 + 200 + 40 that they can do.
+        plan.publishers = publishers(&plan, 1, 600, ms(3));
+        let service = vec![Service::Fixed(ms(5)), Service::Fixed(ms(5)), Service::Fixed(ms(25))];
+        let reports = Some(Reports { carrier, interval: ms(200) });
+        plan.audiences = vec![group("workers", 3, 1, Work { service, parallelism: 1, reports })];
+        let outcome = run(&plan);
+
+        assert_eq!((outcome.verdict.expected, outcome.verdict.lost, outcome.verdict.duplicated), (600, 0, 0));
+        let workers = &outcome.audiences[0];
+        let shares: Vec<_> = workers.subscribers.iter().map(|worker| worker.received).collect();
+        assert!(2 * shares[2] < shares[0].min(shares[1]), "{carrier:?}: {shares:?}");
+        assert!(workers.jain.is_some_and(|jain| jain < 0.9), "{:?}", workers.jain);
+
+        // All were worked off before the end, each in its own time; waiting includes the way.
+        let waiting = workers.waiting.expect("they worked");
+        assert_eq!((waiting.count, workers.latency.map(|latency| latency.count)), (600, Some(600)));
+        assert!(waiting.mean >= workers.latency.expect("messages came").mean);
+        for (worker, service_ms) in workers.subscribers.iter().zip([5.0, 5.0, 25.0]) {
+            let processing: Vec<_> = worker.processing_ms.iter().flatten().collect();
+            assert!(!processing.is_empty() && processing.iter().all(|&&ms| ms == service_ms), "{processing:?}");
+        }
+    }
+}
+
+#[test]
+fn workers_work_off_what_they_have_at_every_qos_and_with_several_hands() {
+    let broker = BrokerProcess::start(&["--policy", "round_robin"]);
+    for version in [Version::V5, Version::V311] {
+        for qos in 0..=2 {
+            let mut plan = plan(broker.address().port());
+            plan.connection.version = version;
+            plan.publishers = Publishers { qos, ..publishers(&plan, 2, 50, ms(1)) };
+            // A hundred messages at once, for one who needs 200 ms with four hands, and stands still for a while.
+            let service = vec![Service::Pause { service: ms(8), at: ms(50), lasts: ms(300) }];
+            plan.audiences = vec![group("one", 1, qos, Work { service, parallelism: 4, reports: None })];
+            let outcome = run(&plan);
+            assert_eq!((outcome.verdict.received, outcome.verdict.lost), (100, 0));
+            let waiting = outcome.audiences[0].waiting.expect("it worked");
+            assert_eq!(waiting.count, 100);
+            // Whoever came last waited for the pause to end.
+            assert!(waiting.max >= 250.0, "{waiting:?}");
+        }
+    }
+}
+
+#[test]
+fn idle_connections_come_stay_and_are_counted() {
+    let broker = BrokerProcess::start(&[]);
+    for (version, rate) in [(Version::V5, None), (Version::V311, None), (Version::V5, Some(1000.0))] {
+        let mut plan = plan(broker.address().port());
+        plan.connection.version = version;
+        plan.idle = Some(Idle { count: 500, rate });
+        plan.schedule.subscriber_timeout = ms(100);
+        let outcome = run(&plan);
+        let connections = outcome.connections;
+        assert_eq!((connections.accepted, connections.refused, connections.lost), (500, 0, 0));
+        let connects = outcome.connects.expect("they connected");
+        assert!(connects.count == 500 && connects.min > 0.0);
+        if let Some(rate) = rate {
+            // The last one was not due before 499 ms.
+            assert!(connections.accepted_per_second <= rate * 1.01, "{connections:?}");
+        }
+    }
+}
+
+#[test]
+fn idle_connections_are_kept_alive() {
+    let broker = BrokerProcess::start(&[]);
+    let mut plan = plan(broker.address().port());
+    plan.idle = Some(Idle { count: 20, rate: None });
+    // Silent ones are closed after 3 s.
+    plan.connection.keep_alive = 2;
+    plan.schedule.subscriber_timeout = ms(4500);
+    let connections = run(&plan).connections;
+    assert_eq!((connections.accepted, connections.lost), (20, 0));
+}
+
+#[test]
+fn connections_that_nobody_takes_are_refused() {
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("it is bound").port();
+    let mut plan = plan(port);
+    plan.idle = Some(Idle { count: 50, rate: None });
+    plan.schedule.subscriber_timeout = ms(50);
+    let connections = run(&plan).connections;
+    assert_eq!((connections.accepted, connections.refused), (0, 50));
+}
+
+#[test]
+fn more_connections_than_there_can_be_files_are_an_error_that_names_the_limit() {
+    let mut plan = plan(1);
+    plan.idle = Some(Idle { count: u32::MAX, rate: None });
+    let error = run_plan(&plan).expect_err("nobody has so many").to_string();
+    assert!(error.starts_with("4,294,967,295 connections need 4,294,967,359 open files, the limit is "), "{error}");
+}
+
+/// A cut every 40 ms, for 30 ms.
+fn cuts(whose: CutWhose) -> Option<Cuts> {
+    Some(Cuts { every: ms(40), whose, away: ms(30) })
+}
+
+#[test]
+fn subscribers_with_sessions_lose_nothing_by_cuts() {
+    let broker = BrokerProcess::start(&[]);
+    for version in [Version::V5, Version::V311] {
+        for qos in [1, 2] {
+            let mut plan = plan(broker.address().port());
+            plan.connection.version = version;
+            plan.connection.session_expiry = Some(Duration::from_secs(60));
+            plan.publishers = Publishers { qos, ..publishers(&plan, 2, 400, ms(2)) };
+            plan.audiences = vec![audience("all", 3, qos)];
+            plan.cuts = cuts(CutWhose::Subscribers);
+            let outcome = run(&plan);
+            let (verdict, connections) = (outcome.verdict, outcome.connections);
+            assert_eq!((verdict.expected, verdict.lost), (2400, 0), "{version:?} {qos}");
+            assert_eq!((verdict.duplicated_unmarked, verdict.out_of_order), (0, 0));
+            assert!(connections.cut > 3, "{connections:?}");
+            assert_eq!((connections.sessions_present, connections.lost), (connections.cut, 0));
+            assert_eq!(connections.accepted, 5 + connections.cut);
+            if qos == 2 {
+                assert_eq!(verdict.duplicated, 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn workers_with_sessions_lose_nothing_by_cuts() {
+    let broker = BrokerProcess::start(&[]);
+    for version in [Version::V5, Version::V311] {
+        let mut plan = plan(broker.address().port());
+        plan.connection.version = version;
+        plan.connection.session_expiry = Some(Duration::from_secs(60));
+        plan.publishers = publishers(&plan, 1, 400, ms(2));
+        let service = vec![Service::Exponential(ms(3))];
+        plan.audiences = vec![group("workers", 3, 1, Work { service, parallelism: 1, reports: None })];
+        plan.cuts = cuts(CutWhose::Subscribers);
+        let outcome = run(&plan);
+        assert_eq!((outcome.verdict.expected, outcome.verdict.lost), (400, 0));
+        let connections = outcome.connections;
+        assert!(connections.cut > 3, "{connections:?}");
+        assert_eq!(connections.sessions_present, connections.cut);
+    }
+}
+
+#[test]
+fn each_cut_of_a_publisher_brings_its_will_and_loses_nothing() {
+    let broker = BrokerProcess::start(&[]);
+    for qos in [1, 2] {
+        let mut plan = plan(broker.address().port());
+        plan.connection.session_expiry = Some(Duration::from_secs(60));
+        plan.connection.will = Some(WillOptions { topic: "gone".into(), qos: 1 });
+        plan.publishers = Publishers { qos, ..publishers(&plan, 3, 300, ms(2)) };
+        // One who gets the Wills too, and does not count them.
+        plan.audiences = vec![audience("all", 1, qos), Audience { filter: "#".into(), ..audience("more", 1, qos) }];
+        plan.cuts = cuts(CutWhose::Publishers);
+        let outcome = run(&plan);
+        let (verdict, connections) = (outcome.verdict, outcome.connections);
+        assert_eq!((verdict.expected, verdict.lost, verdict.foreign), (1800, 0, 0), "{qos}");
+        assert!(connections.cut > 3, "{connections:?}");
+        assert_eq!((connections.wills, connections.sessions_present), (connections.cut, connections.cut));
+        if qos == 2 {
+            assert_eq!((verdict.duplicated, verdict.unconfirmed), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn each_cut_of_an_idle_connection_brings_its_will() {
+    let broker = BrokerProcess::start(&[]);
+    let mut plan = plan(broker.address().port());
+    plan.connection.session_expiry = Some(Duration::from_secs(60));
+    plan.connection.will = Some(WillOptions { topic: "gone".into(), qos: 0 });
+    plan.publishers = publishers(&plan, 1, 400, ms(2));
+    plan.audiences = vec![audience("all", 1, 1)];
+    plan.idle = Some(Idle { count: 10, rate: None });
+    plan.cuts = cuts(CutWhose::Idle);
+    let outcome = run(&plan);
+    assert_eq!(outcome.verdict.lost, 0);
+    let connections = outcome.connections;
+    assert!(connections.cut > 3, "{connections:?}");
+    assert_eq!((connections.wills, connections.sessions_present), (connections.cut, connections.cut));
+    // Publisher, subscriber, and who counts the Wills.
+    assert_eq!(connections.accepted, 10 + 3 + connections.cut);
+}
