@@ -7,7 +7,7 @@ use crate::target::TargetArg;
 /// What is going to run.
 pub(super) fn write_head(out: &mut dyn Write, args: &CompareArgs, targets: &[TargetArg]) -> io::Result<()> {
     let names: Vec<_> = targets.iter().map(TargetArg::name).collect();
-    writeln!(out, "compare: {}, {} runs each, in turns", names.join(", "), args.runs)?;
+    writeln!(out, "compare: {}; in turns, runs on each: {}", names.join(", "), args.runs)?;
     out.flush()
 }
 
