@@ -24,11 +24,15 @@ pub(crate) fn write(out: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
 }
 
 fn write_latencies(out: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
-    let rows = [
-        ("from the due time", outcome.latency),
-        ("from sending", outcome.latency_uncorrected),
-        ("connecting", outcome.connects),
-    ];
+    let workers = outcome.audiences.iter().filter(|audience| audience.waiting.is_some());
+    let rows: Vec<_> = [
+        ("from the due time".to_owned(), outcome.latency),
+        ("from sending".to_owned(), outcome.latency_uncorrected),
+        ("connecting".to_owned(), outcome.connects),
+    ]
+    .into_iter()
+    .chain(workers.map(|audience| (format!("taken by {}", title(outcome, audience)), audience.waiting)))
+    .collect();
     if rows.iter().all(|(_, latency)| latency.is_none()) {
         return Ok(());
     }
@@ -87,7 +91,8 @@ fn write_subscribers(out: &mut dyn Write, outcome: &Outcome, audience: &Audience
     let count = audience.subscribers.len();
     writeln!(out, "{}: {count} subscribers{jain}", title(outcome, audience))?;
     let all: u64 = audience.subscribers.iter().map(|subscriber| subscriber.received).sum();
-    row(out, "", ["received", "share", "mean ms", "p50", "p99", "max"])?;
+    let until = if audience.waiting.is_some() { "  (until taken)" } else { "" };
+    row(out, until, ["received", "share", "mean ms", "p50", "p99", "max"])?;
     if count <= LISTED_MAX {
         return audience
             .subscribers
@@ -105,7 +110,7 @@ fn write_subscribers(out: &mut dyn Write, outcome: &Outcome, audience: &Audience
 
 fn write_subscriber(out: &mut dyn Write, title: &str, subscriber: &SubscriberOutcome, all: u64) -> io::Result<()> {
     let share = 100.0 * subscriber.received as f64 / all.max(1) as f64;
-    let latency = match subscriber.latency {
+    let latency = match subscriber.waiting.or(subscriber.latency) {
         Some(Latency { mean, p50, p99, max, .. }) => [mean, p50, p99, max].map(ms),
         None => [(); 4].map(|()| "-".to_owned()),
     };
@@ -191,6 +196,18 @@ mod tests {
     fn words<'a>(text: &'a str, title: &str) -> Vec<&'a str> {
         let row = text.lines().find_map(|line| line.trim_start().strip_prefix(title));
         row.unwrap_or_else(|| panic!("{title} in {text}")).split_whitespace().collect()
+    }
+
+    #[test]
+    fn of_workers_it_is_told_how_long_messages_waited_for_them() {
+        let mut outcome = sample::outcome();
+        let waiting = outcome.latency.map(|latency| Latency { mean: 77.5, ..latency });
+        outcome.audiences[0].waiting = waiting;
+        outcome.audiences[0].subscribers[0].waiting = waiting;
+        let text = text(&outcome);
+        assert_eq!(words(&text, "taken by workers")[0], "77.500");
+        assert_eq!((words(&text, "sub-0")[3], words(&text, "sub-1")[3]), ("77.500", "12.250"));
+        assert_eq!(words(&text, "(until taken)")[..2], ["received", "share"]);
     }
 
     #[test]
