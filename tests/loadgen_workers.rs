@@ -143,6 +143,8 @@ fn idle_connections_come_stay_and_are_counted() {
         let outcome = run(&plan);
         let connections = outcome.connections;
         assert_eq!((connections.accepted, connections.refused, connections.lost), (500, 0, 0));
+        let usage = outcome.broker_usage.first().expect("it runs on this machine");
+        assert!(usage.pid == broker.pid() && usage.resident_kib > 0);
         let connects = outcome.connects.expect("they connected");
         assert!(connects.count == 500 && connects.min > 0.0);
         if let Some(rate) = rate {

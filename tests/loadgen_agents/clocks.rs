@@ -26,18 +26,21 @@ fn a_clock_that_is_wrong_by_300_ms_changes_no_latency() {
     let (exact, other) = (Agent::start(&[]), Agent::start(&[]));
     let (ahead, behind) = (Agent::start(&["--clock-shift", "300ms"]), Agent::start(&["--clock-shift", "-300ms"]));
     for shifted in [&ahead, &behind] {
-        // On a busy machine a run may wait for its turn: what counts is that one of a few pairs of runs agrees.
-        let mut seen = Vec::new();
-        let agrees = (0..5).any(|_| {
-            let (plain, moved) = (latencies(&broker, &[&exact, &other]), latencies(&broker, &[&exact, shifted]));
-            let difference = |figure: &str| {
-                let of = |summary: &Value| summary["latency"][figure].as_f64().expect("a latency");
-                of(&moved) - of(&plain)
-            };
-            seen.push(["mean", "p50", "p90"].map(difference));
-            seen.last().is_some_and(|differences| differences.iter().all(|difference| difference.abs() < 2.0))
+        // A busy machine adds to a run's latencies and takes nothing from them: the best runs are compared.
+        let (mut plain, mut moved) = ([f64::MAX; 3], [f64::MAX; 3]);
+        let agrees = (0..8).any(|_| {
+            improve(&mut plain, &latencies(&broker, &[&exact, &other]));
+            improve(&mut moved, &latencies(&broker, &[&exact, shifted]));
+            plain.iter().zip(&moved).all(|(plain, moved)| (plain - moved).abs() < 2.0)
         });
-        assert!(agrees, "differences of mean, p50 and p90 in ms: {seen:?}");
+        assert!(agrees, "mean, p50 and p90 in ms: {plain:?} and {moved:?}");
+    }
+}
+
+/// Keeps the least mean, p50 and p90.
+fn improve(best: &mut [f64; 3], summary: &Value) {
+    for (best, figure) in best.iter_mut().zip(["mean", "p50", "p90"]) {
+        *best = best.min(summary["latency"][figure].as_f64().expect("a latency"));
     }
 }
 

@@ -112,7 +112,9 @@ pub(crate) async fn execute_closely(
     }
     outcome.notes = note.into_iter().chain(notes).collect();
     let counted = outcome.received.seconds_range();
-    if let Some(between) = between(&samples, seconds(counted.start), seconds(counted.end)) {
+    // Where no messages come, as with idle connections alone, all of it counts.
+    let end = if counted.is_empty() { Duration::MAX } else { seconds(counted.end) };
+    if let Some(between) = between(&samples, seconds(counted.start), end) {
         outcome.broker_usage = broker_usage(plan, &outcome, &between, &samples, &pids);
         outcome.notes.extend(note_of_busy_threads(between.busiest));
     }
@@ -268,7 +270,7 @@ fn broker_usage(
             broker: name.clone(),
             pid: (*pid)?,
             cpu_seconds,
-            deliveries_per_cpu_second: (cpu_seconds > 0.0).then(|| deliveries / cpu_seconds),
+            deliveries_per_cpu_second: (cpu_seconds > 0.0 && deliveries > 0.0).then(|| deliveries / cpu_seconds),
             resident_kib: samples.last()?.brokers[broker].map_or(0, |usage| usage.resident_kib),
             resident_peak_kib: peak(broker).unwrap_or(0),
         })

@@ -200,7 +200,7 @@ pub struct BrokerUsage {
     pub broker: String,
     /// Its process.
     pub pid: u32,
-    /// Processor seconds during the seconds that count.
+    /// Processor seconds during the seconds that count; of the whole run where no messages came.
     pub cpu_seconds: f64,
     /// Deliveries of the same seconds for each processor second.
     pub deliveries_per_cpu_second: Option<f64>,

@@ -26,13 +26,15 @@ pub(crate) fn write(out: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
 }
 
 fn write_latencies(out: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
-    let waiting = outcome.audiences.iter().map(|audience| (format!("until {} begin", audience.name), audience.waiting));
-    let rows: Vec<_> = [("from the due time", outcome.latency), ("from sending", outcome.latency_uncorrected)]
-        .map(|(title, latency)| (title.to_owned(), latency))
-        .into_iter()
-        .chain(waiting)
-        .chain([("connecting".to_owned(), outcome.connects)])
-        .collect();
+    let workers = outcome.audiences.iter().filter(|audience| audience.waiting.is_some());
+    let rows: Vec<_> = [
+        ("from the due time".to_owned(), outcome.latency),
+        ("from sending".to_owned(), outcome.latency_uncorrected),
+        ("connecting".to_owned(), outcome.connects),
+    ]
+    .into_iter()
+    .chain(workers.map(|audience| (format!("taken by {}", title(outcome, audience)), audience.waiting)))
+    .collect();
     if rows.iter().all(|(_, latency)| latency.is_none()) {
         return Ok(());
     }
@@ -90,9 +92,8 @@ fn write_subscribers(out: &mut dyn Write, outcome: &Outcome, audience: &Audience
     let count = audience.subscribers.len();
     writeln!(out, "{}: {count} subscribers{jain}", title(outcome, audience))?;
     let all: u64 = audience.subscribers.iter().map(|subscriber| subscriber.received).sum();
-    // Of workers the time that counts is the one until they begin with a message.
-    let latency = if audience.waiting.is_some() { "waiting ms" } else { "mean ms" };
-    row(out, "", ["received", "share", latency, "p50", "p99", "max"])?;
+    let until = if audience.waiting.is_some() { "  (until taken)" } else { "" };
+    row(out, until, ["received", "share", "mean ms", "p50", "p99", "max"])?;
     if count <= LISTED_MAX {
         return audience
             .subscribers
@@ -199,6 +200,18 @@ mod tests {
     }
 
     #[test]
+    fn of_workers_it_is_told_how_long_messages_waited_for_them() {
+        let mut outcome = sample::outcome();
+        let waiting = outcome.latency.map(|latency| Latency { mean: 77.5, ..latency });
+        outcome.audiences[0].waiting = waiting;
+        outcome.audiences[0].subscribers[0].waiting = waiting;
+        let text = text(&outcome);
+        assert_eq!(words(&text, "taken by workers")[0], "77.500");
+        assert_eq!((words(&text, "sub-0")[3], words(&text, "sub-1")[3]), ("77.500", "12.250"));
+        assert_eq!(words(&text, "(until taken)")[..2], ["received", "share"]);
+    }
+
+    #[test]
     fn corrected_and_uncorrected_latencies_stand_side_by_side() {
         let text = text(&sample::outcome());
         assert_eq!(words(&text, "latency in ms"), ["mean", "min", "p50", "p90", "p99", "p99.9", "max"]);
@@ -249,19 +262,6 @@ mod tests {
         assert_eq!(words(&many, "most: s99")[0], "99");
         assert_eq!(words(&many, "in the middle: s50")[0], "50");
         assert!(!many.contains("s42"), "{many}");
-    }
-
-    #[test]
-    fn of_workers_the_time_until_they_begin_is_told() {
-        let mut outcome = sample::outcome();
-        assert!(!text(&outcome).contains("begin"));
-        let waiting = Some(Latency { mean: 7.5, ..sample::latency() });
-        outcome.audiences[0].waiting = waiting;
-        outcome.audiences[0].subscribers[1].waiting = waiting;
-        let text = text(&outcome);
-        assert_eq!(words(&text, "until workers begin")[0], "7.500");
-        assert_eq!(words(&text, "sub-1")[3], "7.500");
-        assert!(text.contains("waiting ms"), "{text}");
     }
 
     #[test]

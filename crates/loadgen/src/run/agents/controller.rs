@@ -160,6 +160,8 @@ fn add(sum: &mut Status, other: &Status) {
     sum.expected += other.expected;
     sum.received += other.received;
     sum.not_taken += other.not_taken;
+    sum.queued += other.queued;
+    sum.connecting += other.connecting;
     sum.in_flight += other.in_flight;
     sum.publishing += other.publishing;
     sum.queued += other.queued;

@@ -1,4 +1,4 @@
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use tokio::net::TcpStream;
@@ -15,8 +15,10 @@ use crate::run::offset::Probe;
 pub(super) struct Link {
     address: String,
     wire: Wire,
-    /// When it last said something, of those times at which it was listened to.
+    /// When it last said something.
     heard: Instant,
+    /// When it was last listened to.
+    listened: Instant,
     /// What it said last.
     status: Status,
 }
@@ -33,7 +35,13 @@ impl Link {
             .map_err(|_| fail("no connection within 10 s".to_owned()))?
             .map_err(|error| fail(error.to_string()))?;
         let wire = Wire::new(stream).map_err(|error| fail(error.to_string()))?;
-        let mut link = Self { address: address.to_owned(), wire, heard: Instant::now(), status: Status::default() };
+        let mut link = Self {
+            address: address.to_owned(),
+            wire,
+            heard: Instant::now(),
+            listened: Instant::now(),
+            status: Status::default(),
+        };
         link.send(&Message::Hello(Hello::new(token))).await?;
         match link.receive().await? {
             Message::Hello(hello) => hello.check_version().map_err(fail)?,
@@ -84,7 +92,13 @@ impl Link {
                 message => return Err(self.unexpected(&message)),
             }
         }
-        if self.heard.elapsed() > SILENCE_LIMIT {
+        let now = Instant::now();
+        if now - self.listened > PAUSE_MAX {
+            // This process was stopped: what came meanwhile may not be here yet.
+            self.heard = now;
+        }
+        self.listened = now;
+        if now - self.heard > SILENCE_LIMIT {
             return Err(self.lost(format!("it says {SILENT}")));
         }
         Ok(())
@@ -118,6 +132,7 @@ impl Link {
 
     fn take(&mut self, mut status: Status) -> Result<(), LoadgenError> {
         self.heard = Instant::now();
+        self.listened = self.heard;
         match status.failure.take() {
             Some(failure) => Err(self.lost(failure)),
             None => {
@@ -157,3 +172,6 @@ impl Link {
         LoadgenError::agent(&self.address, reason)
     }
 }
+
+/// Whoever listens does so more often than this.
+const PAUSE_MAX: Duration = Duration::from_secs(1);

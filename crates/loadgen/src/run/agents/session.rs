@@ -119,7 +119,7 @@ impl Session {
                 _ = tick.tick() => {
                     // A load that nobody watches must not go on.
                     if heard.elapsed() > SILENCE_LIMIT {
-                        return Err(SILENT.to_owned());
+                        return Err(format!("its controller says {SILENT}"));
                     }
                     self.wire.send(&Message::Status(engine.status())).await?;
                 }

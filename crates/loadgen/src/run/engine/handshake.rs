@@ -69,7 +69,7 @@ impl Greeting {
         }
         let session_expiry = options.session_expiry.map(|expiry| {
             // A part of a second is rounded up: a session of 0 s would be none.
-            let seconds = expiry.as_secs() + u64::from(expiry.subsec_nanos() > 0);
+            let seconds = expiry.as_secs().saturating_add((expiry.subsec_nanos() > 0).into());
             u32::try_from(seconds).unwrap_or(u32::MAX)
         });
         Ok(Self {
@@ -124,7 +124,7 @@ impl Greeting {
     /// # Errors
     /// As [`Greeting::open`].
     pub(super) async fn forget(&self, client: &Client) -> Result<(), LoadgenError> {
-        let connect = Connect { will: None, clean_start: true, ..self.connect_packet(client, true)? };
+        let connect = Connect { clean_start: true, ..self.connect_packet(&client.id, false, true)? };
         let connect = Connect { properties: Default::default(), ..connect };
         let connected = within(client, self.exchange_connect(client, connect)).await?;
         connected.link.close(Some(&self.goodbye())).await;
@@ -144,22 +144,27 @@ impl Greeting {
     }
 
     async fn connect(&self, client: &Client, is_first: bool) -> Result<Connected, LoadgenError> {
-        let connect = self.connect_packet(client, is_first)?;
+        let connect = self.connect_packet(&client.id, client.has_will, is_first)?;
         within(client, self.exchange_connect(client, connect)).await
     }
 
-    /// CONNECT of `client`, for the first time in this run or again.
+    /// CONNECT of a client, for the first time in this run or again; with the plan's Will, if there is one, or without.
     ///
     /// # Errors
     /// The Client Identifier is none.
-    pub(super) fn connect_packet(&self, client: &Client, is_first: bool) -> Result<Connect, LoadgenError> {
-        let client_id = Text::try_from(client.id.as_str())
-            .map_err(|error| LoadgenError::Arguments(format!("client id {:?}: {error}", client.id)))?;
+    pub(super) fn connect_packet(
+        &self,
+        client_id: &str,
+        has_will: bool,
+        is_first: bool,
+    ) -> Result<Connect, LoadgenError> {
+        let client_id = Text::try_from(client_id)
+            .map_err(|error| LoadgenError::Arguments(format!("client id {client_id:?}: {error}")))?;
         let keeps = self.keeps_sessions();
         let mut connect = Connect::new(self.version, client_id);
         connect.clean_start = !keeps || (self.version.is_v5() && is_first);
         connect.keep_alive = self.keep_alive;
-        connect.will = self.will.clone().filter(|_| client.has_will);
+        connect.will = self.will.clone().filter(|_| has_will);
         connect.user_name = self.user_name.clone();
         connect.password = self.password.clone();
         if self.version.is_v5() {

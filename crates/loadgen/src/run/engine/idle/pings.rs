@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_nobody_s_turn() {
+    fn without_connections_it_is_nobodys_turn() {
         let now = Instant::now();
         let mut pings = Pings::new(now);
         pings.keep_alive(1);

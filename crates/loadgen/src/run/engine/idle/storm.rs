@@ -16,7 +16,6 @@ use crate::LoadgenError;
 use crate::run::engine::crew::Slice;
 use crate::run::engine::cuts::CutSchedule;
 use crate::run::engine::driver::{Common, Stage};
-use crate::run::engine::handshake::Client;
 use crate::run::engine::shared::Counters;
 use crate::run::{CutWhose, Idle, Part, Recorder};
 
@@ -205,17 +204,10 @@ impl Storm {
 
     /// CONNECT.
     fn connect(&self, connection: u32, is_first: bool) -> Result<Bytes, LoadgenError> {
-        let client = Client {
-            id: self.common.layout.idle_client_id(connection),
-            place: String::new(),
-            host: String::new(),
-            addresses: Vec::new(),
-            subscription: None,
-            has_will: true,
-        };
-        let connect = self.common.greeting.connect_packet(&client, is_first)?;
+        let (client_id, greeting) = (self.common.layout.idle_client_id(connection), &self.common.greeting);
+        let connect = greeting.connect_packet(&client_id, true, is_first)?;
         let mut out = WriteBuffer::new();
-        Packet::Connect(Box::new(connect)).encode(self.common.greeting.version(), &mut out);
+        Packet::Connect(Box::new(connect)).encode(greeting.version(), &mut out);
         Ok(out.to_bytes())
     }
 
@@ -287,8 +279,7 @@ impl Storm {
                 continue;
             }
             if let Some(stream) = self.streams[place as usize].take() {
-                // A reset, after which nobody has to wait for the port.
-                let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+                reset(stream);
                 self.recorder.cut();
                 self.away.push_back((now + away, place));
             }
@@ -342,6 +333,7 @@ impl Storm {
                 }
             }
         }
+        self.streams.drain(..).flatten().for_each(reset);
         Ok(())
     }
 }
@@ -358,6 +350,11 @@ fn is_there(stream: &mut TcpStream) -> bool {
             Err(_) => return false,
         }
     }
+}
+
+/// Ends a connection so that nobody has to wait for its port.
+fn reset(stream: TcpStream) {
+    let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
 }
 
 /// Whether this machine has run out of something: ports, files, memory.
