@@ -7,7 +7,7 @@ use crate::target::TargetArg;
 /// What is going to run.
 pub(super) fn write_head(out: &mut dyn Write, args: &CompareArgs, targets: &[TargetArg]) -> io::Result<()> {
     let names: Vec<_> = targets.iter().map(TargetArg::name).collect();
-    writeln!(out, "compare: {}, {} runs each, in turns", names.join(", "), args.runs)?;
+    writeln!(out, "compare: {}; in turns, runs on each: {}", names.join(", "), args.runs)?;
     out.flush()
 }
 
@@ -49,6 +49,20 @@ pub(super) fn write_medians(out: &mut dyn Write, compared: &[Compared]) -> io::R
         Column::sum("duplicated", "duplicated"),
     ];
     write_table(out, "latency in ms", compared, &columns)?;
+    if compared.iter().any(|compared| compared.median("waiting_mean").is_some()) {
+        writeln!(out)?;
+        let columns = [
+            Column::plain("mean", "waiting_mean"),
+            Column::ratio("waiting_mean"),
+            Column::plain("p50", "waiting_p50"),
+            Column::plain("p99", "waiting_p99"),
+            Column::ratio("waiting_p99"),
+            Column::plain("p99.9", "waiting_p999"),
+            Column::plain("max", "waiting_max"),
+            Column::plain("Jain", "jain"),
+        ];
+        write_table(out, "until work begins", compared, &columns)?;
+    }
     writeln!(
         out,
         "medians; ratio: to the first; CPU: of the broker's process; lowest and highest of received/s, \

@@ -89,6 +89,11 @@ fn connect(outcome: &Outcome, of: fn(&Latency) -> f64) -> Option<f64> {
     outcome.connects.as_ref().map(of)
 }
 
+/// Of the audience whose messages wait longest.
+fn waiting(outcome: &Outcome, of: fn(&Latency) -> f64) -> Option<f64> {
+    outcome.audiences.iter().filter_map(|audience| audience.waiting.as_ref().map(of)).reduce(f64::max)
+}
+
 /// The smallest of what is known.
 fn least(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     values.flatten().reduce(f64::min)
@@ -137,6 +142,14 @@ pub(crate) const FIGURES: &[Figure] = &[
     ms("uncorrected_p99", "…", |o| sent(o, |l| l.p99)),
     ms("uncorrected_p999", "…", |o| sent(o, |l| l.p999)),
     ms("uncorrected_max", "…", |o| sent(o, |l| l.max)),
+    ms("waiting_mean", "until a simulated worker takes a message, of the worst audience: mean", |o| {
+        waiting(o, |l| l.mean)
+    }),
+    ms("waiting_p50", "…", |o| waiting(o, |l| l.p50)),
+    ms("waiting_p90", "…", |o| waiting(o, |l| l.p90)),
+    ms("waiting_p99", "…", |o| waiting(o, |l| l.p99)),
+    ms("waiting_p999", "…", |o| waiting(o, |l| l.p999)),
+    ms("waiting_max", "…", |o| waiting(o, |l| l.max)),
     ms("latest_send", "longest time by which a message went out after its due time", |o| Some(o.latest_send_ms)),
     ms("connect_mean", "from opening a connection to CONNACK", |o| connect(o, |l| l.mean)),
     ms("connect_p50", "…", |o| connect(o, |l| l.p50)),

@@ -37,6 +37,8 @@ pub(crate) fn outcome() -> Outcome {
         received: throughput(997, 398.5, 407),
         latency: Some(latency()),
         latency_uncorrected: Some(Latency { p99: 20.5, ..latency() }),
+        latency_curve: Vec::new(),
+        latency_uncorrected_curve: Vec::new(),
         connects: None,
         per_second: (0..).zip(counts).map(second).collect(),
         audiences: vec![audience],
@@ -73,7 +75,7 @@ fn throughput(messages: u64, average_per_second: f64, maximum_per_second: u64) -
     Throughput { messages, average_per_second, maximum_per_second, from_second: 1, seconds: 2 }
 }
 
-fn latency() -> Latency {
+pub(crate) fn latency() -> Latency {
     Latency { count: 997, mean: 12.25, min: 0.5, p50: 10.0, p90: 40.0, p99: 61.2, p999: 150.0, max: 200.0 }
 }
 

@@ -69,7 +69,7 @@ impl Greeting {
         }
         let session_expiry = options.session_expiry.map(|expiry| {
             // A part of a second is rounded up: a session of 0 s would be none.
-            let seconds = expiry.as_secs() + u64::from(expiry.subsec_nanos() > 0);
+            let seconds = expiry.as_secs().saturating_add((expiry.subsec_nanos() > 0).into());
             u32::try_from(seconds).unwrap_or(u32::MAX)
         });
         Ok(Self {
