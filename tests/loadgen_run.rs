@@ -58,12 +58,19 @@ fn a_configuration_of_mqttloader_is_run_as_it_is_and_its_summary_is_printed() {
 fn publishers_and_subscribers_can_be_in_programs_of_their_own() {
     let broker = BrokerProcess::start(&[]);
     let address = broker.address().to_string();
-    let text = stdout(&loadgen(&["run", "--broker", &address, "--subscribers", "0", "--messages", "20"]));
+    let run = |line: &str| {
+        let arguments = ["run", "--broker", &address].into_iter().chain(line.split_whitespace());
+        stdout(&loadgen(&arguments.collect::<Vec<_>>()))
+    };
+    // Retained, so that it does not matter when who comes.
+    let text = run("--subscribers 0 --messages 20 --topic part/{topic} --topics 20 --retain");
     assert_eq!(values(&text, "Number of published messages"), ["20"]);
     assert_eq!(values(&text, "Number of received messages"), ["0"]);
-    let alone = ["--publishers", "0", "--subscriber-timeout", "200ms", "--time", "1"];
-    let text = stdout(&loadgen(&[&["run", "--broker", &address], &alone[..]].concat()));
+    let text = run("--publishers 0 --filter part/+ --subscriber-timeout 500ms --time 10");
     assert_eq!(values(&text, "Number of published messages"), ["0"]);
+    assert_eq!(values(&text, "Number of received messages"), ["20"]);
+    let [latency] = values(&text, "Average latency [ms]")[..] else { panic!("one: {text}") };
+    assert!(latency.parse::<f64>().expect("a number") > 0.0 && text.contains("no verdict"), "{text}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
+use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tenbin_balancer::LoadReport;
@@ -57,6 +58,19 @@ impl LoadReporter {
     pub fn eager(mut self, eager: bool) -> Self {
         self.eager = eager;
         self
+    }
+
+    /// Keeps the last `limit` reports for [`LoadReporter::kept`], at most 40 bytes each; default 0. To be said before it
+    /// is cloned: it begins anew.
+    #[must_use]
+    pub fn keep(mut self, limit: usize) -> Self {
+        self.counters = Arc::new(Counters { kept_max: limit, ..Counters::default() });
+        self
+    }
+
+    /// The last reports, oldest first, and when each was made: as many as [`LoadReporter::keep`] says.
+    pub fn kept(&self) -> Vec<(Instant, LoadReport)> {
+        self.counters.kept.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
     }
 
     /// The interval it was made with.
@@ -119,6 +133,7 @@ impl LoadReporter {
         if processed.messages > 0 {
             self.counters.reported_mean.store(processed.mean_ns(), Ordering::Relaxed);
         }
+        self.counters.keep(report);
         report
     }
 
@@ -220,9 +235,23 @@ struct Counters {
     has_news: AtomicBool,
     /// Wakes the client's task when `has_news` is set.
     news: Notify,
+    /// Reports that were made, the last `kept_max`. Once a report, and never with another lock held.
+    kept: Mutex<VecDeque<(Instant, LoadReport)>>,
+    kept_max: usize,
 }
 
 impl Counters {
+    fn keep(&self, report: LoadReport) {
+        if self.kept_max == 0 {
+            return;
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() == self.kept_max {
+            kept.pop_front();
+        }
+        kept.push_back((Instant::now(), report));
+    }
+
     /// Whether queue or mean are far from what was reported.
     fn have_moved(&self) -> bool {
         let processed = Processed::from_word(self.processed.load(Ordering::Relaxed));
@@ -246,6 +275,8 @@ impl Default for Counters {
             draining: AtomicBool::new(false),
             has_news: AtomicBool::new(false),
             news: Notify::new(),
+            kept: Mutex::default(),
+            kept_max: 0,
         }
     }
 }
@@ -314,6 +345,21 @@ mod tests {
         assert_eq!(reporter.snapshot(), expected);
         assert_eq!(reporter.take(), expected);
         assert_eq!(reporter.take(), LoadReport { processing_time: Duration::ZERO, ..expected });
+    }
+
+    #[test]
+    fn the_last_reports_are_kept_where_that_is_asked_for() {
+        let (plain, keeping) = (reporter(), reporter().keep(2));
+        for reporter in [&plain, &keeping] {
+            for millis in [10, 20, 30] {
+                reporter.finish_after(Duration::from_millis(millis));
+                reporter.take();
+            }
+        }
+        assert!(plain.kept().is_empty());
+        let kept = keeping.clone().kept();
+        let means = kept.iter().map(|(_, report)| report.processing_time.as_millis());
+        assert!(means.eq([20, 30]) && kept[0].0 <= kept[1].0, "{kept:?}");
     }
 
     #[test]

@@ -96,7 +96,8 @@ pub struct ScenarioArgs {
     #[arg(long)]
     pub(crate) compare: bool,
 
-    /// Write POLICY-runK.csv (a row for each message) and summary.json into this directory
+    /// Write POLICY-runK.csv (a row for each message), summary.json, report.html and its figures as SVG files into this
+    /// directory
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }

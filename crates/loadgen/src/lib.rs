@@ -35,6 +35,7 @@ pub use compare::CompareArgs;
 pub use error::LoadgenError;
 pub use ledger::{Ledger, LedgerTotals, Receipt};
 pub use pattern::PatternArgs;
+pub use report::{Compared, write_comparison, write_run_report};
 
 /// Runs a subcommand to its end on a runtime of its own; results go to standard output, progress to standard
 /// error.

@@ -64,6 +64,12 @@ fn at_every_qos_each_message_is_taken_once_and_recorded() {
         assert_eq!(policy["runs"][0]["received"], 30);
         assert!(policy["median_latency_ms"].as_f64().unwrap() > 0.0);
 
+        let page = std::fs::read_to_string(directory.0.join("report.html")).expect("a page");
+        for figure in ["figure-44-mean-latency", "in_turn-messages-per-second", "in_turn-latency-per-message"] {
+            assert!(page.contains(&format!("<figure id=\"{figure}\">")), "{figure}");
+            assert!(directory.0.join(format!("{figure}.svg")).is_file(), "{figure}");
+        }
+
         for number in 1..=2 {
             let rows = rows(&directory.0.join(format!("in_turn-run{number}.csv")));
             let mut sequences: Vec<u64> = rows.iter().map(|row| row[0].parse().unwrap()).collect();

@@ -11,6 +11,7 @@ pub use args::CompareArgs;
 use crate::LoadgenError;
 use crate::interrupt::unless_interrupted;
 use crate::progress::Progress;
+use crate::report;
 use crate::run::conf::Conf;
 use crate::run::perform::{Means, perform};
 use crate::run::{Outcome, figure, planning};
@@ -56,7 +57,7 @@ async fn run_all(args: &CompareArgs, out: &mut dyn Write) -> Result<(), LoadgenE
         }
     }
     table::write_medians(out, &compared).map_err(LoadgenError::Print)?;
-    args.out.as_deref().map_or(Ok(()), |directory| write_json(directory, &compared))
+    args.out.as_deref().map_or(Ok(()), |directory| write_files(directory, &compared))
 }
 
 async fn measure(args: &CompareArgs, conf: &Conf, target: &TargetArg, title: String) -> Result<Outcome, LoadgenError> {
@@ -66,22 +67,47 @@ async fn measure(args: &CompareArgs, conf: &Conf, target: &TargetArg, title: Str
     Ok(perform(&plan, &mut brokers, &means, &mut Progress::new()).await?.outcome)
 }
 
-fn write_json(directory: &Path, compared: &[Compared]) -> Result<(), LoadgenError> {
-    let brokers: Vec<_> = compared
+fn write_files(directory: &Path, compared: &[Compared]) -> Result<(), LoadgenError> {
+    let runs: Vec<_> = compared
         .iter()
-        .map(|compared| {
-            let medians = figure::FIGURES.iter().map(|figure| (figure.name, compared.median(figure.name)));
-            serde_json::json!({
-                "name": compared.name,
-                "medians": medians.collect::<std::collections::BTreeMap<_, _>>(),
-                "runs": compared.runs.iter().map(figure::values).collect::<Vec<_>>(),
-            })
-        })
+        .flat_map(|compared| compared.runs.iter().map(|outcome| (&compared.name, outcome)))
+        .map(|(name, outcome)| report::Compared { name: name.clone(), directory: None, outcome })
         .collect();
-    let plan = compared.first().and_then(|compared| compared.runs.first()).map(|outcome| &outcome.plan);
-    let summary = serde_json::json!({ "plan": plan, "brokers": brokers });
+    report::write_comparison(directory, "Comparison", &runs)?;
     let path = directory.join("compare.json");
-    std::fs::create_dir_all(directory)
-        .and_then(|()| std::fs::write(&path, format!("{summary:#}\n")))
-        .map_err(|source| LoadgenError::Write { path, source })
+    std::fs::write(&path, format!("{:#}\n", summary(compared))).map_err(|source| LoadgenError::Write { path, source })
+}
+
+fn summary(compared: &[Compared]) -> serde_json::Value {
+    let mut plan = compared.first().and_then(|compared| compared.runs.first()).map(|outcome| outcome.plan.clone());
+    if let Some(plan) = &mut plan {
+        // A file that is passed on is no place for it.
+        plan.connection.password = None;
+    }
+    let broker = |compared: &Compared| {
+        let medians = figure::FIGURES.iter().map(|figure| (figure.name, compared.median(figure.name)));
+        serde_json::json!({
+            "name": compared.name,
+            "medians": medians.collect::<std::collections::BTreeMap<_, _>>(),
+            "runs": compared.runs.iter().map(figure::values).collect::<Vec<_>>(),
+        })
+    };
+    serde_json::json!({ "plan": plan, "brokers": compared.iter().map(broker).collect::<Vec<_>>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::sample;
+
+    #[test]
+    fn the_summary_has_medians_and_no_password() {
+        let mut outcome = sample::outcome();
+        outcome.plan.connection.password = Some("hush".into());
+        let compared = [Compared { name: "one".into(), runs: vec![outcome.clone(), outcome] }];
+        let summary = summary(&compared);
+        assert_eq!(summary["brokers"][0]["medians"]["p99"], 61.2);
+        assert_eq!(summary["brokers"][0]["runs"][1]["lost"], 3.0);
+        assert!(summary["plan"].is_object() && !summary.to_string().contains("hush"));
+    }
 }

@@ -9,7 +9,7 @@ pub(super) fn write_head(out: &mut dyn Write, args: &PatternArgs, system: &Syste
     let PatternArgs { publishers, payload, time, runs, .. } = args;
     writeln!(
         out,
-        "{}: {publishers} publishers, {payload} bytes, no interval, {time} s, {runs} runs each",
+        "{}: {publishers} publishers, {payload} bytes, no interval, runs of {time} s, {runs} of each",
         system.name
     )?;
     out.flush()

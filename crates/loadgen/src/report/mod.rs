@@ -1,22 +1,31 @@
-//! What a scenario found: a table on standard output, and files for whoever wants to draw it.
+//! What was found: tables on standard output, and below a directory files for programs and a page for people.
 
+mod chart;
+mod comparison_page;
 mod csv;
-pub(crate) mod run_report {
-    pub(crate) fn write(
-        d: &std::path::Path,
-        o: &crate::run::Outcome,
-        _: &[crate::run::MessageRecord],
-    ) -> Result<(), crate::LoadgenError> {
-        std::fs::create_dir_all(d).unwrap();
-        std::fs::write(d.join("summary.json"), serde_json::to_string(o).unwrap()).unwrap();
-        Ok(())
-    }
-}
+mod html;
 mod json;
+mod number;
+mod run_csv;
+mod run_figures;
+mod run_report;
+mod run_tables;
+#[cfg(test)]
+mod sample;
+mod scenario_figures;
+mod scenario_page;
+mod scenario_tables;
+mod scenario_trace;
+mod series;
 mod table;
+
+pub use comparison_page::{Compared, write as write_comparison};
+pub use run_report::write as write_run_report;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+
+use scenario_trace::RunTrace;
 
 use crate::LoadgenError;
 use crate::scenario::{Plan, RunFigures, RunRecord, Simulated};
@@ -37,6 +46,8 @@ pub(crate) struct Run {
     /// From 1.
     pub(crate) number: u32,
     pub(crate) figures: RunFigures,
+    /// Where it is to be drawn.
+    trace: Option<RunTrace>,
 }
 
 impl<'a> Report<'a> {
@@ -63,17 +74,20 @@ impl<'a> Report<'a> {
             let path = directory.join(format!("{}-run{number}.csv", file_name(policy)));
             write_file(&path, |file| csv::write_messages(file, record))?;
         }
-        let run = Run { policy: policy.to_owned(), number, figures: RunFigures::of(record) };
+        let figures = RunFigures::of(record);
+        let trace = self.directory.as_ref().map(|_| RunTrace::of(record, &figures));
+        let run = Run { policy: policy.to_owned(), number, figures, trace };
         table::write_run(self.out, plan, &run).and_then(|()| self.out.flush()).map_err(LoadgenError::Print)?;
         self.runs.push(run);
         Ok(())
     }
 
-    /// Prints all runs side by side and writes the summary.
+    /// Prints all runs side by side and writes the summary and the page.
     pub(crate) fn finish(self, plan: &Plan) -> Result<(), LoadgenError> {
         if let Some(directory) = &self.directory {
             let summary = json::summary(plan, &self.runs, &self.simulated);
             write_file(&directory.join("summary.json"), |file| writeln!(file, "{summary:#}"))?;
+            scenario_page::page(plan, &self.runs)?.write(directory)?;
         }
         table::write_overview(self.out, plan, &self.runs, &self.simulated)
             .and_then(|()| self.out.flush())
@@ -88,7 +102,7 @@ fn of_runs(runs: &[Run], policy: &str, figure: impl Fn(&Summary) -> f64) -> Vec<
 }
 
 /// `policy` as a part of a file's name: a label may hold anything.
-fn file_name(policy: &str) -> String {
+pub(crate) fn file_name(policy: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
     policy.chars().map(plain).collect()
 }

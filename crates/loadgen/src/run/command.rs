@@ -13,6 +13,7 @@ use super::{Outcome, Plan, junit, mqttloader_record, planning, summary};
 use crate::LoadgenError;
 use crate::interrupt::unless_interrupted;
 use crate::progress::Progress;
+use crate::report::write_run_report;
 use crate::saturate::{self, Search};
 use crate::target::{RunningBroker, TargetArg, TargetList};
 
@@ -104,7 +105,8 @@ fn write_files(args: &RunArgs, record_directory: Option<&Path>, finished: &Finis
         mqttloader_record::write(directory, &finished.outcome, &finished.departures, &finished.arrivals)?;
     }
     if let Some(directory) = &args.out {
-        crate::report::run_report::write(directory, &finished.outcome, &finished.arrivals)?;
+        let records = args.records.then_some(finished.arrivals.as_slice());
+        write_run_report(directory, &finished.outcome, records)?;
     }
     Ok(())
 }

@@ -46,7 +46,8 @@ pub use args::{LoadArgs, RunArgs};
 pub use execute::run_plan;
 pub(crate) use execute::{ExecuteOptions, Execution, execute_closely};
 pub use outcome::{
-    AudienceOutcome, BrokerUsage, Connections, Latency, Outcome, Second, SubscriberOutcome, Throughput, Verdict,
+    AudienceOutcome, BrokerUsage, Connections, CurvePoint, Latency, Outcome, Second, SubscriberOutcome, Throughput,
+    Verdict,
 };
 pub use plan::{
     Audience, Broker, Carrier, ConnectionOptions, CutWhose, Cuts, Idle, Pace, Plan, Publishers, Reports, Schedule,

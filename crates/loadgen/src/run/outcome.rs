@@ -1,5 +1,6 @@
 //! What came of a run: the figures that every report is made of, in milliseconds and messages a second.
 
+use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::Plan;
@@ -17,11 +18,16 @@ pub struct Outcome {
     pub published: Throughput,
     /// Arrivals at all subscribers, copies too; without foreign and wrong ones.
     pub received: Throughput,
-    /// From a message's due time to its arrival, over the seconds that count for `received`. With [`Pace::Open`](super::Pace::Open) this is what a user waits.
+    /// From a message's due time to its arrival, over the seconds between the ramps, and those after the time of the run
+    /// too. With [`Pace::Open`](super::Pace::Open) this is what a user waits.
     pub latency: Option<Latency>,
     /// From the moment at which a message was handed to the socket to its arrival: what a load tester shows that does
     /// not correct for coordinated omission. `None` where payloads are too small to carry it.
     pub latency_uncorrected: Option<Latency>,
+    /// The whole distribution of `latency`; empty where there is none.
+    pub latency_curve: Vec<CurvePoint>,
+    /// The whole distribution of `latency_uncorrected`; empty where there is none.
+    pub latency_uncorrected_curve: Vec<CurvePoint>,
     /// From CONNECT to CONNACK, TCP and TLS included, of first connections; of idle ones with a rate from the moment at
     /// which they were to be made.
     pub connects: Option<Latency>,
@@ -45,7 +51,8 @@ pub struct Outcome {
     pub notes: Vec<String>,
 }
 
-/// Messages and their rate. Rates leave ramp-up and ramp-down out, as MQTTLoader's do; the count does not.
+/// Messages and their rate. Rates leave ramp-up and ramp-down out, as MQTTLoader's do, and what is on its way when the
+/// time of the run is over; the count does not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
     /// All of them.
@@ -73,6 +80,32 @@ pub struct Latency {
     pub p99: f64,
     pub p999: f64,
     pub max: f64,
+}
+
+/// A point of a distribution.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct CurvePoint {
+    /// A share of all, from 0 to 1 …
+    pub share: f64,
+    /// … took at most so long, in milliseconds.
+    pub ms: f64,
+}
+
+impl CurvePoint {
+    /// The distribution in `histogram`, whose values are multiples of `unit_ms`: from the shortest to the longest, five
+    /// points for each half of what is left.
+    pub fn curve(histogram: &Histogram<u64>, unit_ms: f64) -> Vec<Self> {
+        if histogram.is_empty() {
+            return Vec::new();
+        }
+        let shortest = Self { share: 0.0, ms: histogram.min() as f64 * unit_ms };
+        let longest_ms = histogram.max() as f64 * unit_ms;
+        let points = histogram.iter_quantiles(5).map(|step| Self {
+            share: step.quantile_iterated_to(),
+            ms: (step.value_iterated_to() as f64 * unit_ms).min(longest_ms),
+        });
+        std::iter::once(shortest).chain(points).collect()
+    }
 }
 
 /// One second.
@@ -194,4 +227,23 @@ pub struct Connections {
     pub wills: u64,
     /// First connections of clients, accepted in a second, from the first CONNECT to the last CONNACK.
     pub accepted_per_second: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_goes_from_the_shortest_to_the_longest() {
+        let mut histogram = Histogram::new(3).unwrap();
+        assert!(CurvePoint::curve(&histogram, 1.0).is_empty());
+        (1..=100_000_u64).for_each(|value| histogram.record(value).unwrap());
+        let curve = CurvePoint::curve(&histogram, 0.001);
+        let (first, last) = (curve[0], curve[curve.len() - 1]);
+        assert_eq!((first.share, first.ms, last.share), (0.0, 0.001, 1.0));
+        assert!((last.ms - 100.0).abs() < 0.1 && curve.len() < 200, "{last:?}");
+        assert!(curve.is_sorted_by_key(|point| point.share) && curve.is_sorted_by_key(|point| point.ms));
+        let median = curve.iter().find(|point| point.share >= 0.5).unwrap();
+        assert!((median.ms - 50.0).abs() < 0.1, "{median:?}");
+    }
 }

@@ -37,6 +37,8 @@ pub(crate) fn outcome() -> Outcome {
         received: throughput(997, 398.5, 407),
         latency: Some(latency()),
         latency_uncorrected: Some(Latency { p99: 20.5, ..latency() }),
+        latency_curve: Vec::new(),
+        latency_uncorrected_curve: Vec::new(),
         connects: None,
         per_second: (0..).zip(counts).map(second).collect(),
         audiences: vec![audience],

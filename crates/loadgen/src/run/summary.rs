@@ -8,7 +8,9 @@ use super::{AudienceOutcome, BrokerUsage, Latency, Outcome, Pace, SubscriberOutc
 pub(crate) fn write(out: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
     mqttloader_summary::write(out, outcome)?;
     write_latencies(out, outcome)?;
-    if !outcome.audiences.is_empty() {
+    if outcome.plan.publishers.count == 0 && !outcome.audiences.is_empty() {
+        writeln!(out, "\nno verdict: what came was published by others")?;
+    } else if !outcome.audiences.is_empty() {
         write_verdicts(out, outcome)?;
     }
     for audience in outcome.audiences.iter().filter(|audience| is_worth_a_look(audience)) {
@@ -237,6 +239,14 @@ mod tests {
             text.contains("duplicated without DUP flag 4\n") && text.contains("by numbers of messages only"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn who_publishes_nothing_has_nothing_to_judge() {
+        let mut outcome = sample::outcome();
+        outcome.plan.publishers.count = 0;
+        let text = text(&outcome);
+        assert!(text.contains("no verdict: ") && !text.contains("expected"), "{text}");
     }
 
     #[test]

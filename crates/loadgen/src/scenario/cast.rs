@@ -128,7 +128,7 @@ impl<'a> Cast<'a> {
         for (role, part) in self.roles.into_iter().zip(self.parts) {
             let record = match part {
                 Part::Ahead => WorkerRecord::default(),
-                Part::Playing(member) => member.end().await,
+                Part::Playing(member) => member.end(self.stage.clock).await,
                 Part::PlayingElsewhere(program) => program.end().await,
                 Part::Leaving(leaving) => leaving.await.expect("a worker does not panic"),
             };
@@ -155,8 +155,8 @@ impl<'a> Cast<'a> {
                 let part = std::mem::replace(&mut self.parts[index], Part::Ahead);
                 let Part::Playing(member) = part else { return Ok(()) };
                 let exit = match self.roles[index].exit {
-                    Some(Exit::Dies(_)) => tokio::spawn(member.die()),
-                    _ => tokio::spawn(member.leave(stage.filter.clone())),
+                    Some(Exit::Dies(_)) => tokio::spawn(member.die(stage.clock)),
+                    _ => tokio::spawn(member.leave(stage.filter.clone(), stage.clock)),
                 };
                 self.parts[index] = Part::Leaving(exit);
             }

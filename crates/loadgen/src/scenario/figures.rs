@@ -148,7 +148,8 @@ mod tests {
             vec![delivery(499, 0, Some(900), Duplicate), delivery(999, 1000, Some(1002), First)],
             vec![delivery(1000, 2500, Some(2520), First), delivery(1001, 2600, None, First)],
         ];
-        let workers = deliveries.map(|deliveries| WorkerRecord { deliveries, died_with_it: 2 });
+        let workers =
+            deliveries.map(|deliveries| WorkerRecord { deliveries, died_with_it: 2, ..WorkerRecord::default() });
         let text = "messages = 6\narrivals = { fixed = \"500ms\" }\n[[workers]]\nservice = \"1ms\"\ncount = 3";
         let roles = role::cast(&Scenario::parse("test", text).unwrap(), Duration::from_secs(3), 0);
         let record = RunRecord {

@@ -1,9 +1,9 @@
 //! One worker of a run with a client of its own: it joins the group, works, stands still, leaves or dies.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tenbin_client::{AcknowledgeMode, Client, ClientEvent, ClientOptions, Events, LoadReporter, Reconnect};
+use tenbin_client::{AcknowledgeMode, Client, ClientEvent, ClientOptions, Events, LoadReport, LoadReporter, Reconnect};
 use tenbin_codec::{Subscription, SubscriptionOptions, TopicFilter};
 use tenbin_simulator::scenario::{Acknowledges, Reports};
 use tokio::runtime::Handle;
@@ -16,8 +16,8 @@ use super::shared::Shared;
 use super::stage::Stage;
 use super::timeline::{Pace, Timeline};
 use super::worker::{Arrival, Worker, WorkerRecord};
-use crate::LoadgenError;
 use crate::payload::Stamp;
+use crate::{Clock, LoadgenError};
 
 /// A worker that is connected and subscribed.
 pub(super) struct Member {
@@ -36,7 +36,8 @@ impl Member {
     /// Connects and subscribes.
     pub(super) async fn join(stage: &Stage<'_>, role: &Role) -> Result<Self, LoadgenError> {
         let network = Network::start()?;
-        let reporter = LoadReporter::new(stage.plan.ping_interval()).eager(stage.plan.scenario.pings.eager);
+        let reporter =
+            LoadReporter::new(stage.plan.ping_interval()).eager(stage.plan.scenario.pings.eager).keep(REPORTS_MAX);
         let acknowledges = stage.plan.qos.is_acknowledged() && role.kind.acknowledges == Acknowledges::AfterProcessing;
         let mode = if acknowledges { AcknowledgeMode::Manual } else { AcknowledgeMode::OnReceipt };
         let mut options = ClientOptions::new(stage.address, stage.client_id(role))
@@ -91,26 +92,26 @@ impl Member {
     }
 
     /// Takes no new message, finishes what it has and disconnects.
-    pub(super) async fn leave(self, filter: TopicFilter) -> WorkerRecord {
+    pub(super) async fn leave(self, filter: TopicFilter, clock: Clock) -> WorkerRecord {
         // Without a connection there is nothing to leave; what came is finished all the same.
         let _ = self.client.unsubscribe(vec![filter]).await;
         self.leaving.send_replace(true);
-        let record = join(self.threads).await;
+        let record = join(self.threads, &self.reporter, clock).await;
         disconnect(self.client).await;
         record
     }
 
     /// Ends at once, without a word.
-    pub(super) async fn die(self) -> WorkerRecord {
+    pub(super) async fn die(self, clock: Clock) -> WorkerRecord {
         drop(self.network);
         drop(self.client);
-        join(self.threads).await
+        join(self.threads, &self.reporter, clock).await
     }
 
     /// Disconnects at the end of the run.
-    pub(super) async fn end(self) -> WorkerRecord {
+    pub(super) async fn end(self, clock: Clock) -> WorkerRecord {
         disconnect(self.client).await;
-        join(self.threads).await
+        join(self.threads, &self.reporter, clock).await
     }
 }
 
@@ -177,14 +178,19 @@ async fn subscribe(client: &Client, subscription: Subscription) -> Result<(), St
     }
 }
 
-/// The records of a worker's threads in one.
-async fn join(threads: Vec<JoinHandle<WorkerRecord>>) -> WorkerRecord {
+/// The records of a worker's threads in one, and what it has reported.
+async fn join(threads: Vec<JoinHandle<WorkerRecord>>, reporter: &LoadReporter, clock: Clock) -> WorkerRecord {
     let mut record = WorkerRecord::default();
     for thread in threads {
         record.add(thread.await.expect("a worker does not panic"));
     }
+    let reported = |(at, report): (Instant, LoadReport)| (clock.at_ns(at), report.processing_time);
+    record.reports = reporter.kept().into_iter().map(reported).collect();
     record
 }
+
+/// A day of one a second.
+const REPORTS_MAX: usize = 86_400;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 const LEAVE_LIMIT: Duration = Duration::from_secs(1);

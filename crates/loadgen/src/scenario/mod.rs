@@ -25,11 +25,14 @@ use std::io::Write;
 pub(crate) use figures::{Delays, RunFigures, SubscriberFigures};
 pub(crate) use network::Network;
 pub(crate) use plan::{Plan, STABLE_PHASE};
-pub(crate) use published::{PublishedPhase, overall_ms, stable_phase};
+pub(crate) use published::{
+    FIRST_ABOVE_SECOND_MS, PublishedPhase, REDUCTION_PERCENT, RISE_OF_THE_FAST_MS, overall_ms, stable_phase,
+};
 pub(crate) use run::RunRecord;
 pub use schedule::Schedule;
 pub(crate) use simulated::Simulated;
 pub use timeline::{Pace, Slot, Timeline};
+pub(crate) use worker::WorkerRecord;
 
 use crate::child_broker::ChildBroker;
 use crate::interrupt::unless_interrupted;

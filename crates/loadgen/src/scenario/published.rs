@@ -1,4 +1,5 @@
-//! The published figures of scenario 2 (document 000, §5, tables 7 and 8), at a nominal interval of 10 ms.
+//! The published figures of scenario 2 (document 000, §5.1.2.2, tables 7 and 8), at a nominal interval of 10 ms. The
+//! thesis prints no values with its figures 43 to 47; these are from its text and its tables.
 
 /// Mean latency of all messages in ms; `None` for a policy that was not published.
 pub(crate) fn overall_ms(scenario: &str, policy: &str) -> Option<f64> {
@@ -33,3 +34,13 @@ pub(crate) fn stable_phase(scenario: &str, policy: &str) -> Option<[PublishedPha
     };
     Some(rows.map(|(n, min, max, mean, sd)| PublishedPhase { n, min, max, mean, sd }))
 }
+
+/// How far `thesis_score` is below `random` and `round_robin`, at most, in percent: of all messages, and of those of the
+/// slow worker (document 000, §5.1.2.2, of figure 44).
+pub(crate) const REDUCTION_PERCENT: f64 = 98.0;
+
+/// By how much the fast workers' mean latency is above that of `round_robin`, at most, in ms (ibid.).
+pub(crate) const RISE_OF_THE_FAST_MS: f64 = 19.3;
+
+/// How far sub-0 is above sub-1, its equal, with `thesis_score`, in ms (ibid.).
+pub(crate) const FIRST_ABOVE_SECOND_MS: f64 = 10.0;

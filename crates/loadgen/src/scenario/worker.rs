@@ -1,4 +1,4 @@
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tenbin_client::{LoadReporter, Message};
 
@@ -43,6 +43,8 @@ pub(crate) struct WorkerRecord {
     pub(crate) deliveries: Vec<Delivery>,
     /// Messages that it had, and had not finished, when it died.
     pub(crate) died_with_it: u64,
+    /// When it has reported its load, by the run's clock, and the mean processing time that it told.
+    pub(crate) reports: Vec<(u64, Duration)>,
 }
 
 /// One worker, or one of its threads: takes messages out of its queue and is busy with each for its time.
@@ -60,6 +62,7 @@ impl WorkerRecord {
     pub(super) fn add(&mut self, other: Self) {
         self.deliveries.extend(other.deliveries);
         self.died_with_it += other.died_with_it;
+        self.reports.extend(other.reports);
     }
 }
 
@@ -86,7 +89,7 @@ impl Worker {
                     record.died_with_it += 1;
                     continue;
                 }
-                self.reporter.finish_after(std::time::Duration::from_nanos(slot.finished_ns - slot.taken_ns));
+                self.reporter.finish_after(Duration::from_nanos(slot.finished_ns - slot.taken_ns));
                 taken = Some(Taken { taken_ns: slot.taken_ns, observed_ns, finished_ns: slot.finished_ns });
                 to_acknowledge.as_ref().inspect(|message| acknowledge(message));
             }
@@ -100,8 +103,6 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::super::timeline::Pace;
     use super::*;
 

@@ -2,7 +2,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::base64;
-use crate::run::Latency;
+use crate::run::{CurvePoint, Latency};
 
 /// Times of one kind while they are recorded: how often each came, in microseconds, and extremes and sum to the
 /// nanosecond.
@@ -164,6 +164,15 @@ impl LatencySum {
     }
 }
 
+/// The distribution of what was recorded to so many digits in several places.
+pub(super) fn curve<'a>(digits: u8, parts: impl IntoIterator<Item = &'a PackedLatencies>) -> Vec<CurvePoint> {
+    let mut sum = LatencySum::new(digits);
+    parts.into_iter().for_each(|part| sum.add(part));
+    let Range { min_ns, max_ns, .. } = sum.range;
+    let within = |point: CurvePoint| CurvePoint { ms: point.ms.max(ms(min_ns)).min(ms(max_ns)), ..point };
+    CurvePoint::curve(&sum.counts, 1e-3).into_iter().map(within).collect()
+}
+
 /// The figures of what was recorded to so many digits in several places.
 pub(super) fn latency<'a>(digits: u8, parts: impl IntoIterator<Item = &'a PackedLatencies>) -> Option<Latency> {
     let mut sum = LatencySum::new(digits);
@@ -274,6 +283,15 @@ mod tests {
                 assert_eq!(latencies.value(bucket + 1), hdr.next_non_equivalent(us), "{us}");
             }
         }
+    }
+
+    #[test]
+    fn a_curve_of_several_parts_is_within_what_came() {
+        let (fast, slow) = (recorded(&[70_300; 50]).pack(), recorded(&[2_000_400_000; 50]).pack());
+        let curve = curve(3, [&fast, &slow]);
+        let (first, last) = (curve[0], curve[curve.len() - 1]);
+        assert_eq!((first, last), (CurvePoint { share: 0.0, ms: 0.0703 }, CurvePoint { share: 1.0, ms: 2000.4 }));
+        assert!(super::curve(3, []).is_empty());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
-use super::latencies::latency;
+use super::latencies::{curve, latency};
 use super::layout::{Layout, Unit};
 use super::part::Part;
 use super::recorder::DIGITS;
@@ -16,12 +16,13 @@ impl Outcome {
     /// What `part` comes to. The caller adds what recorders do not see: [`Outcome::broker_usage`],
     /// [`Outcome::own_cpu_seconds`] and [`Outcome::notes`].
     pub fn of(plan: &Plan, layout: &Layout, part: Part) -> Self {
-        let exact = plan.publishers.payload as usize >= Stamp::LEN;
+        // Who publishes nothing has nothing to be lost.
+        let exact = plan.publishers.payload as usize >= Stamp::LEN || plan.publishers.count == 0;
         let by_unit = verdicts(layout, &part, exact);
         let mut verdict = Verdict { exact, ..Verdict::default() };
         by_unit.iter().for_each(|of_unit| verdict += *of_unit);
         let counted = Counted::of(plan, &part.seconds);
-        let in_counted = || part.seconds[counted.received.clone()].iter();
+        let in_counted = || part.seconds[counted.latency.clone()].iter();
         Self {
             started_unix_ms: part.start_ns.unwrap_or(0) / 1_000_000,
             seconds: part.last_ns.saturating_sub(part.start_ns.unwrap_or(part.last_ns)) as f64 / 1e9,
@@ -29,6 +30,8 @@ impl Outcome {
             received: throughput(&part.seconds, &counted.received, |second| second.received),
             latency: latency(DIGITS, in_counted().map(|second| &second.latency)),
             latency_uncorrected: latency(DIGITS, in_counted().map(|second| &second.uncorrected)),
+            latency_curve: curve(DIGITS, in_counted().map(|second| &second.latency)),
+            latency_uncorrected_curve: curve(DIGITS, in_counted().map(|second| &second.uncorrected)),
             connects: latency(DIGITS, [&part.connects]),
             per_second: per_second(&part.seconds, &counted),
             audiences: audiences(plan, layout, &part, by_unit),
@@ -63,14 +66,20 @@ impl Throughput {
 struct Counted {
     published: Range<usize>,
     received: Range<usize>,
+    /// For latency: the time after publishing, too, in which an overloaded broker delivers what has waited longest.
+    latency: Range<usize>,
 }
 
 impl Counted {
     fn of(plan: &Plan, seconds: &[SecondTally]) -> Self {
         let ramps = (plan.schedule.ramp_up as usize, plan.schedule.ramp_down as usize);
+        // MQTTLoader ends with the time. What still comes then would be rates of seconds that are not full.
+        let limit = plan.schedule.time_limit.as_secs_f64().ceil() as usize;
+        let in_time = &seconds[..limit.min(seconds.len())];
         Self {
-            published: seconds_that_count(seconds, ramps, |second| second.published),
-            received: seconds_that_count(seconds, ramps, |second| second.received),
+            published: seconds_that_count(in_time, ramps, |second| second.published),
+            received: seconds_that_count(in_time, ramps, |second| second.received),
+            latency: seconds_that_count(seconds, ramps, |second| second.received),
         }
     }
 }
@@ -193,6 +202,7 @@ fn connections(counts: &ConnectionCounts) -> Connections {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use super::*;
     use crate::run::record::example;
@@ -202,9 +212,14 @@ mod tests {
 
     /// Messages published and received in each second, by a run of one publisher and one subscriber.
     fn outcome(seconds: &[(u32, u32)], ramps: (u32, u32)) -> Outcome {
+        timed(seconds, ramps, Duration::from_secs(60))
+    }
+
+    fn timed(seconds: &[(u32, u32)], ramps: (u32, u32), time_limit: Duration) -> Outcome {
         let audience = Audience { count: 1, ..example::audience("all", "#") };
         let mut plan = example::plan(vec![audience]);
         (plan.schedule.ramp_up, plan.schedule.ramp_down) = ramps;
+        plan.schedule.time_limit = time_limit;
         let layout = Arc::new(Layout::of(&plan).unwrap());
         let mut recorder = Recorder::new(layout.clone(), &plan, START_NS);
         let (mut published, mut received) = (0, 0);
@@ -257,6 +272,39 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_when_the_time_is_over_counts_for_latency_and_not_for_rates() {
+        let seconds = [(10, 6), (10, 6), (1, 6), (0, 3)];
+        for (limit, received) in [(Duration::from_secs(2), 0..2), (Duration::from_millis(1500), 0..2)] {
+            let outcome = timed(&seconds, (0, 0), limit);
+            assert_eq!((outcome.published.seconds_range(), outcome.received.seconds_range()), (0..2, received));
+            assert_eq!((outcome.published.average_per_second, outcome.received.average_per_second), (10.0, 6.0));
+            assert_eq!((outcome.received.messages, outcome.verdict.lost), (21, 0));
+            assert_eq!(outcome.latency.map(|latency| (latency.count, latency.max)), Some((21, 4.0)));
+        }
+        let outcome = timed(&seconds, (0, 1), Duration::from_secs(2));
+        assert_eq!(outcome.received.seconds_range(), 0..1);
+        assert_eq!(outcome.latency.map(|latency| latency.count), Some(18));
+    }
+
+    #[test]
+    fn who_only_receives_has_rates_and_latencies_of_what_others_send() {
+        let mut plan = example::plan(vec![example::audience("all", "#")]);
+        let of_another = example::payload(&Plan { tag: 99, ..plan.clone() }, 5, 7, START_NS);
+        plan.publishers.count = 0;
+        let layout = Arc::new(Layout::of(&plan).unwrap());
+        let mut recorder = Recorder::new(layout.clone(), &plan, START_NS);
+        let of_mqttloader = (START_NS / 1_000).to_be_bytes();
+        for (payload, ms) in [(&of_another[..], 2), (&of_mqttloader, 4), (b"21.5 degrees", 6), (b"21.5", 8)] {
+            recorder.arrived(0, payload, false, START_NS + ms * 1_000_000);
+        }
+        let outcome = Outcome::of(&plan, &layout, recorder.into_part());
+        assert_eq!((outcome.received.messages, outcome.received.maximum_per_second), (2, 2));
+        assert_eq!(outcome.latency.map(|latency| (latency.min, latency.max)), Some((2.0, 4.0)));
+        assert_eq!(outcome.latency_uncorrected, None);
+        assert_eq!(outcome.verdict, Verdict { foreign: 2, exact: true, ..Verdict::default() });
+    }
+
+    #[test]
     fn a_run_shorter_than_its_ramps_has_no_rates() {
         for seconds in [&[(5, 5), (5, 5)][..], &[]] {
             let outcome = outcome(seconds, (1, 1));
@@ -290,7 +338,7 @@ mod tests {
         let plan = example::plan(vec![]);
         let layout = Arc::new(Layout::of(&plan).unwrap());
         let mut recorder = Recorder::new(layout.clone(), &plan, START_NS);
-        let took = std::time::Duration::from_millis(500);
+        let took = Duration::from_millis(500);
         (1..=4).for_each(|number| recorder.connected(took, START_NS + number * 500_000_000));
         recorder.came_back(true);
         recorder.came_back(false);

@@ -19,6 +19,8 @@ pub struct Recorder {
     layout: Arc<Layout>,
     tag: u16,
     payload_len: usize,
+    /// Whether all that comes is somebody else's.
+    only_receives: bool,
     keeps_records: bool,
     start_ns: u64,
     last_ns: u64,
@@ -66,6 +68,7 @@ impl Recorder {
         Self {
             tag: plan.tag,
             payload_len: plan.publishers.payload as usize,
+            only_receives: plan.publishers.count == 0,
             keeps_records: plan.records,
             start_ns,
             last_ns: 0,
@@ -128,7 +131,7 @@ impl Recorder {
     /// # Panics
     /// If there is no such receiver.
     pub fn arrived(&mut self, receiver: u32, payload: &[u8], dup: bool, now_ns: u64) {
-        let seen = match self.read(payload) {
+        let seen = match self.read(payload, now_ns) {
             Seen::Message(stamp) if !self.arrived_in_lane(receiver, &stamp, dup) => Seen::Wrong,
             seen => seen,
         };
@@ -227,7 +230,10 @@ impl Recorder {
     }
 
     #[inline]
-    fn read(&self, payload: &[u8]) -> Seen {
+    fn read(&self, payload: &[u8], now_ns: u64) -> Seen {
+        if self.only_receives {
+            return read_time(payload, now_ns);
+        }
         let is_whole = payload.len() == self.payload_len;
         if self.payload_len < Stamp::LEN {
             return match Stamp::decode_due_ns(payload) {
@@ -327,11 +333,20 @@ impl OpenSecond {
     }
 }
 
+/// A message of whoever else measures: of another run, or of MQTTLoader, whose times are in microseconds. What does not
+/// begin with a time of these days is of nobody who does.
+fn read_time(payload: &[u8], now_ns: u64) -> Seen {
+    let Some(time) = Stamp::decode_due_ns(payload) else { return Seen::Foreign };
+    let due_ns = if now_ns.abs_diff(time) > DAY_NS { time.saturating_mul(1_000) } else { time };
+    if now_ns.abs_diff(due_ns) > DAY_NS { Seen::Foreign } else { Seen::Time { due_ns } }
+}
+
 fn renumber<T, K, V>(values: Numbered<T>, number: impl Fn(u64) -> K, pack: impl Fn(T) -> V) -> Vec<(K, V)> {
     values.into_sorted().into_iter().map(|(key, value)| (number(key), pack(value))).collect()
 }
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
+const DAY_NS: u64 = 24 * 60 * 60 * NS_PER_SECOND;
 
 /// A run of eleven days; what comes later, be it by a wrong clock, counts as in this second.
 const LAST_SECOND: usize = 1_000_000;

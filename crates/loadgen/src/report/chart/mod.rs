@@ -1,0 +1,140 @@
+//! Figures as SVG, for files and for pages.
+//!
+//! Our own, for what a page needs of them: colours by class, so that a style sheet turns them over for dark screens;
+//! legends and titles outside the data; the same figure drawn again for a narrow screen with letters of the same size;
+//! thousands of points in one path. (`plotters` puts colours and whole pixels into each element, some 80 bytes for a point
+//! in place of 10, and has one look only.)
+
+mod bars;
+mod grid;
+mod plot;
+mod scale;
+mod style;
+mod svg;
+mod thin;
+
+pub(crate) use bars::{Bar, Bars, Group};
+pub(crate) use grid::Grid;
+pub(crate) use plot::{Mark, Plot, Shape, Zone};
+pub(crate) use scale::Scale;
+pub(crate) use style::{Ink, Stroke, page_rules};
+pub(crate) use svg::escape;
+pub(crate) use thin::Thinned;
+
+use svg::{Svg, text_width};
+
+/// A figure: what it is called, what is to be known about it, and what it shows.
+#[derive(Debug, Clone)]
+pub(crate) struct Figure {
+    /// Start of its file's name.
+    pub(crate) name: String,
+    pub(crate) title: String,
+    /// How to read it, in a sentence or two.
+    pub(crate) caption: String,
+    pub(crate) drawing: Drawing,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Drawing {
+    Plot(Plot),
+    Bars(Bars),
+    Grid(Grid),
+}
+
+/// One of the two widths in which a figure stands in a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Width {
+    Wide,
+    /// For a telephone.
+    Narrow,
+}
+
+/// An entry of a legend.
+#[derive(Debug, Clone)]
+struct Key {
+    name: String,
+    ink: Ink,
+    sample: Sample,
+}
+
+/// What stands before a legend's entry.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Sample {
+    Line(Stroke),
+    Area,
+    Dot,
+    Box,
+    HollowBox,
+}
+
+impl Figure {
+    /// A file of its own, with the title above and the style inside.
+    pub(crate) fn to_file(&self) -> String {
+        let mut svg = Svg::new(Width::Wide.pixels(), 28.0);
+        svg.text(0.0, 16.0, "t b", &self.title);
+        self.draw(&mut svg);
+        svg.into_file(&self.title, &self.caption)
+    }
+
+    /// A part of a page, which has the style and the title.
+    pub(crate) fn to_element(&self, width: Width) -> String {
+        let mut svg = Svg::new(width.pixels(), 0.0);
+        self.draw(&mut svg);
+        svg.into_element(&self.title)
+    }
+
+    fn draw(&self, svg: &mut Svg) {
+        match &self.drawing {
+            Drawing::Plot(plot) => plot.draw(svg),
+            Drawing::Bars(bars) => bars.draw(svg),
+            Drawing::Grid(grid) => grid.draw(svg),
+        }
+    }
+}
+
+impl Width {
+    fn pixels(self) -> f64 {
+        match self {
+            Self::Wide => 760.0,
+            Self::Narrow => 360.0,
+        }
+    }
+}
+
+/// Draws `keys` from `top` on, in as many rows as they need; returns where they end.
+fn draw_legend(svg: &mut Svg, keys: &[Key], mut top: f64) -> f64 {
+    if keys.is_empty() {
+        return top;
+    }
+    let mut x = 0.0;
+    for key in keys {
+        let width = SAMPLE_WIDTH + 6.0 + text_width(&key.name, TEXT_SIZE) + 18.0;
+        if x > 0.0 && x + width - 18.0 > svg.width() {
+            (x, top) = (0.0, top + LEGEND_ROW);
+        }
+        key.draw_sample(svg, x, top + LEGEND_ROW / 2.0);
+        svg.text(x + SAMPLE_WIDTH + 6.0, top + LEGEND_ROW / 2.0 + 4.5, "t", &key.name);
+        x += width;
+    }
+    top + LEGEND_ROW + 4.0
+}
+
+impl Key {
+    fn draw_sample(&self, svg: &mut Svg, x: f64, middle: f64) {
+        let ink = self.ink.class();
+        match self.sample {
+            Sample::Line(stroke) => {
+                let path = format!("M{x:.1},{middle:.1}h{SAMPLE_WIDTH}");
+                svg.path(&format!("l {ink}{}", stroke.class()), &path);
+            }
+            Sample::Area => svg.rect(&format!("a {ink}"), x, middle - 5.0, SAMPLE_WIDTH, 10.0),
+            Sample::Dot => svg.path(&format!("p s {ink}"), &format!("M{:.1},{middle:.1}h0", x + SAMPLE_WIDTH / 2.0)),
+            Sample::Box => svg.rect(&format!("f {ink}"), x + 3.0, middle - 5.0, 12.0, 10.0),
+            Sample::HollowBox => svg.rect(&format!("o {ink}"), x + 3.0, middle - 5.0, 12.0, 10.0),
+        }
+    }
+}
+
+const TEXT_SIZE: f64 = 13.0;
+const LEGEND_ROW: f64 = 20.0;
+const SAMPLE_WIDTH: f64 = 20.0;

@@ -1,0 +1,299 @@
+//! Figures with two axes.
+
+use std::fmt::Write;
+
+use super::style::{Ink, Stroke};
+use super::svg::{Svg, text_width};
+use super::{Key, Sample, Scale, TEXT_SIZE, draw_legend};
+
+/// Marks between two axes. Whatever lies beyond an axis is drawn at its end.
+#[derive(Debug, Clone)]
+pub(crate) struct Plot {
+    /// With the unit.
+    pub(crate) x_title: String,
+    pub(crate) x: Scale,
+    /// With the unit.
+    pub(crate) y_title: String,
+    pub(crate) y: Scale,
+    /// The later ones above the earlier ones.
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) zones: Vec<Zone>,
+}
+
+/// Something that is drawn in one colour, and its name in the legend, if it is to have one.
+#[derive(Debug, Clone)]
+pub(crate) struct Mark {
+    pub(crate) name: Option<String>,
+    pub(crate) ink: Ink,
+    pub(crate) shape: Shape,
+}
+
+/// In values of the axes. A value that is no number leaves a gap.
+#[derive(Debug, Clone)]
+pub(crate) enum Shape {
+    /// By ascending x.
+    Line(Vec<(f64, f64)>, Stroke),
+    /// A value from each x to the next; the last x is an end only.
+    Steps(Vec<(f64, f64)>, Stroke),
+    /// x, lower and upper edge.
+    Band(Vec<(f64, f64, f64)>),
+    Points(Vec<(f64, f64)>),
+}
+
+/// Part of the x axis with a background and a name of its own.
+#[derive(Debug, Clone)]
+pub(crate) struct Zone {
+    pub(crate) from: f64,
+    pub(crate) to: f64,
+    pub(crate) name: String,
+}
+
+impl Plot {
+    pub(super) fn draw(&self, svg: &mut Svg) {
+        let keys = self.marks.iter().filter_map(Mark::key).collect::<Vec<_>>();
+        let mut top = draw_legend(svg, &keys, svg.bottom());
+        svg.text(0.0, top + 14.0, "t m", &self.y_title);
+        top += if self.zones.is_empty() { 28.0 } else { 42.0 };
+
+        let height = if svg.width() < 500.0 { 230.0 } else { 290.0 };
+        let y_ticks = self.y.ticks((height / 42.0) as usize);
+        let widest = y_ticks.iter().map(|tick| text_width(&tick.label, TEXT_SIZE)).fold(0.0, f64::max);
+        let left = widest + 8.0;
+        let area = Area { left, top, width: svg.width() - left - RIGHT, height, x: self.x, y: self.y };
+
+        area.draw_zones(svg, &self.zones);
+        for tick in y_ticks {
+            let y = area.top + area.height * (1.0 - tick.position);
+            svg.path("g", &format!("M{left:.1},{y:.1}h{:.1}", area.width));
+            svg.text(left - 6.0, y + 4.5, "t m e", &tick.label);
+        }
+        area.draw_x_axis(svg, &self.x_title);
+        for mark in &self.marks {
+            mark.draw(svg, &area);
+        }
+        // In turns, so that the last of several crowds does not hide the others.
+        let crowds: Vec<_> = self.marks.iter().filter_map(|mark| mark.crowd(&area)).collect();
+        for turn in 0..TURNS {
+            for (ink, places) in &crowds {
+                svg.path(&format!("p {ink}"), &dots(places.iter().skip(turn).step_by(TURNS)));
+            }
+        }
+    }
+}
+
+/// Where marks are drawn.
+struct Area {
+    left: f64,
+    top: f64,
+    width: f64,
+    height: f64,
+    x: Scale,
+    y: Scale,
+}
+
+impl Area {
+    fn at(&self, x: f64, y: f64) -> (f64, f64) {
+        (self.left + self.width * self.x.position(x), self.top + self.height * (1.0 - self.y.position(y)))
+    }
+
+    fn draw_zones(&self, svg: &mut Svg, zones: &[Zone]) {
+        let mut named_to = self.left;
+        for zone in zones {
+            let ((from, _), (to, _)) = (self.at(zone.from, 0.0), self.at(zone.to, 0.0));
+            svg.rect("z", from, self.top, to - from, self.height);
+            // Above the data and inside the figure; of two names that would meet the first.
+            let half = text_width(&zone.name, TEXT_SIZE) / 2.0;
+            let middle = ((from + to) / 2.0).min(svg.width() - half).max(self.left + half);
+            if middle - half >= named_to {
+                svg.text(middle, self.top - 5.0, "t m k", &zone.name);
+                named_to = middle + half + 6.0;
+            }
+        }
+    }
+
+    fn draw_x_axis(&self, svg: &mut Svg, title: &str) {
+        let bottom = self.top + self.height;
+        svg.path("x", &format!("M{:.1},{bottom:.1}h{:.1}", self.left, self.width));
+        // As many as there is room for.
+        let ticks = (2..=12).rev().map(|about| self.x.ticks(about)).find(|ticks| self.has_room_for(ticks));
+        for tick in ticks.unwrap_or_else(|| self.x.ticks(2)) {
+            let x = self.left + self.width * tick.position;
+            svg.path("x", &format!("M{x:.1},{bottom:.1}v5"));
+            svg.text(x, bottom + 19.0, "t m k", &tick.label);
+        }
+        svg.text(self.left + self.width / 2.0, bottom + 39.0, "t m k", title);
+        svg.end_at(bottom + 46.0);
+    }
+
+    fn has_room_for(&self, ticks: &[super::scale::Tick]) -> bool {
+        ticks.windows(2).all(|pair| {
+            let gap = (pair[1].position - pair[0].position) * self.width;
+            gap >= (text_width(&pair[0].label, TEXT_SIZE) + text_width(&pair[1].label, TEXT_SIZE)) / 2.0 + 14.0
+        })
+    }
+}
+
+impl Mark {
+    fn key(&self) -> Option<Key> {
+        let sample = match &self.shape {
+            Shape::Line(_, stroke) | Shape::Steps(_, stroke) => Sample::Line(*stroke),
+            Shape::Band(_) => Sample::Area,
+            Shape::Points(_) => Sample::Dot,
+        };
+        Some(Key { name: self.name.clone()?, ink: self.ink, sample })
+    }
+
+    fn draw(&self, svg: &mut Svg, area: &Area) {
+        let ink = self.ink.class();
+        match &self.shape {
+            Shape::Line(points, stroke) => {
+                svg.path(&format!("l {ink}{}", stroke.class()), &line(area, points));
+                svg.path(&format!("p {ink}"), &dots(places(area, lonely(points)).iter()));
+            }
+            Shape::Steps(points, stroke) => svg.path(&format!("l {ink}{}", stroke.class()), &steps(area, points)),
+            Shape::Band(edges) => svg.path(&format!("a {ink}"), &band(area, edges)),
+            // Above all others.
+            Shape::Points(_) => {}
+        }
+    }
+
+    /// Its class and the places of its points.
+    fn crowd(&self, area: &Area) -> Option<(String, Vec<Half>)> {
+        let Shape::Points(points) = &self.shape else { return None };
+        Some((self.ink.class(), places(area, points.iter().copied())))
+    }
+}
+
+fn line(area: &Area, points: &[(f64, f64)]) -> String {
+    let mut path = String::new();
+    for run in points.split(|point| point.1.is_nan()).filter(|run| run.len() > 1) {
+        let places = run.iter().map(|point| area.at(point.0, point.1)).collect();
+        for (index, (x, y)) in per_column(places).into_iter().enumerate() {
+            put(&mut path, format_args!("{}{x:.1},{y:.1}", if index == 0 { 'M' } else { 'L' }));
+        }
+    }
+    path
+}
+
+/// Points without a neighbour, which are no line.
+fn lonely(points: &[(f64, f64)]) -> impl Iterator<Item = (f64, f64)> {
+    let runs = points.split(|point| point.1.is_nan());
+    runs.filter(|run| run.len() == 1).map(|run| run[0])
+}
+
+fn steps(area: &Area, points: &[(f64, f64)]) -> String {
+    let corners = points.windows(2).flat_map(|pair| [pair[0], (pair[1].0, pair[0].1)]).collect::<Vec<_>>();
+    line(area, &corners)
+}
+
+fn band(area: &Area, edges: &[(f64, f64, f64)]) -> String {
+    let mut path = String::new();
+    for run in edges.split(|edge| edge.1.is_nan() || edge.2.is_nan()).filter(|run| run.len() > 1) {
+        let upper = per_column(run.iter().map(|edge| area.at(edge.0, edge.2)).collect());
+        let lower = per_column(run.iter().map(|edge| area.at(edge.0, edge.1)).collect());
+        for (index, (x, y)) in upper.into_iter().chain(lower.into_iter().rev()).enumerate() {
+            put(&mut path, format_args!("{}{x:.1},{y:.1}", if index == 0 { 'M' } else { 'L' }));
+        }
+        path.push('Z');
+    }
+    path
+}
+
+/// A place in half pixels.
+type Half = (i64, i64);
+
+/// One place for all points that nobody could tell apart.
+fn places(area: &Area, points: impl Iterator<Item = (f64, f64)>) -> Vec<Half> {
+    let places = points.filter(|point| !point.1.is_nan()).map(|point| area.at(point.0, point.1));
+    let mut halves: Vec<_> = places.map(|(x, y)| ((x * 2.0).round() as i64, (y * 2.0).round() as i64)).collect();
+    halves.sort_unstable();
+    halves.dedup();
+    halves
+}
+
+fn dots<'a>(places: impl Iterator<Item = &'a Half>) -> String {
+    let mut path = String::new();
+    for (x, y) in places {
+        put(&mut path, format_args!("M{},{}h0", *x as f64 / 2.0, *y as f64 / 2.0));
+    }
+    path
+}
+
+/// Of many places in one column of the screen the first, the highest, the lowest and the last.
+fn per_column(places: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    let column = |place: &(f64, f64)| place.0.round() as i64;
+    let mut kept = Vec::with_capacity(places.len());
+    for run in places.chunk_by(|a, b| column(a) == column(b)) {
+        if run.len() <= 4 {
+            kept.extend_from_slice(run);
+            continue;
+        }
+        let by_height = |a: &usize, b: &usize| run[*a].1.total_cmp(&run[*b].1);
+        let last = run.len() - 1;
+        let highest = (0..=last).min_by(by_height).unwrap_or(0);
+        let lowest = (0..=last).max_by(by_height).unwrap_or(0);
+        let mut indices = [0, highest, lowest, last];
+        indices.sort_unstable();
+        kept.extend(indices.into_iter().map(|index| run[index]));
+    }
+    kept
+}
+
+fn put(path: &mut String, part: std::fmt::Arguments<'_>) {
+    path.write_fmt(part).expect("a String takes everything");
+}
+
+/// In which points are drawn.
+const TURNS: usize = 8;
+
+/// For half of the last label of the x axis.
+const RIGHT: f64 = 20.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn area() -> Area {
+        let (x, y) = (Scale::Linear { from: 0.0, to: 10.0 }, Scale::Linear { from: 0.0, to: 100.0 });
+        Area { left: 0.0, top: 0.0, width: 100.0, height: 100.0, x, y }
+    }
+
+    #[test]
+    fn a_line_has_gaps_and_single_points_are_dots() {
+        let points = [(0.0, 0.0), (1.0, 100.0), (2.0, f64::NAN), (3.0, 50.0), (4.0, f64::NAN)];
+        assert_eq!(line(&area(), &points), "M0.0,100.0L10.0,0.0");
+        assert_eq!(dots(places(&area(), lonely(&points)).iter()), "M30,50h0");
+        assert_eq!(steps(&area(), &[(0.0, 10.0), (1.0, 20.0), (2.0, 0.0)]), "M0.0,90.0L10.0,90.0L10.0,80.0L20.0,80.0");
+    }
+
+    #[test]
+    fn a_crowded_line_keeps_its_extremes() {
+        let points: Vec<_> =
+            (0..100_000).map(|n| (f64::from(n) / 10_000.0, if n == 77_777 { 100.0 } else { 1.0 })).collect();
+        let path = line(&area(), &points);
+        assert!(path.len() < 10_000 && path.contains(",0.0"), "{}", path.len());
+    }
+
+    #[test]
+    fn dots_in_one_place_are_one() {
+        let points = [(5.0, 50.0), (5.001, 50.001), (0.0, 0.0), (1.0, f64::NAN)];
+        assert_eq!(dots(places(&area(), points.into_iter()).iter()), "M0,100h0M50,50h0");
+    }
+
+    #[test]
+    fn labels_of_the_x_axis_keep_their_distance() {
+        let plot = Plot {
+            x_title: "time, s".to_owned(),
+            x: Scale::Linear { from: 0.0, to: 86_400.0 },
+            y_title: "y".to_owned(),
+            y: Scale::from_zero(1.0),
+            marks: Vec::new(),
+            zones: Vec::new(),
+        };
+        for width in [300.0, 760.0] {
+            let area = Area { width, x: plot.x, ..area() };
+            let ticks = (2..=12).rev().map(|about| area.x.ticks(about)).find(|ticks| area.has_room_for(ticks));
+            assert!(ticks.is_some_and(|ticks| ticks.len() >= 3), "{width}");
+        }
+    }
+}

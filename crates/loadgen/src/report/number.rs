@@ -1,0 +1,63 @@
+//! Numbers as people read them.
+
+/// `1234567` as `1,234,567`.
+pub(crate) fn count(value: u64) -> String {
+    grouped(&value.to_string())
+}
+
+/// Three significant digits, and never less than the integer part: `0.0123`, `1.23`, `45.6`, `1,234`.
+pub(crate) fn short(value: f64) -> String {
+    if !value.is_finite() {
+        return "–".to_owned();
+    }
+    let decimals = match value.abs() {
+        0.0 => 0,
+        size if size >= 100.0 => 0,
+        size => (2 - size.log10().floor() as i32).clamp(0, 6) as usize,
+    };
+    fixed(value, decimals)
+}
+
+/// With so many decimals.
+pub(crate) fn fixed(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    // A value that rounds to nothing has no sign.
+    let text = if text.trim_start_matches('-').bytes().all(|b| matches!(b, b'0' | b'.')) {
+        text.trim_start_matches('-').to_owned()
+    } else {
+        text
+    };
+    match text.split_once('.') {
+        Some((integer, fraction)) => format!("{}.{fraction}", grouped(integer)),
+        None => grouped(&text),
+    }
+}
+
+fn grouped(digits: &str) -> String {
+    let (sign, digits) = digits.strip_prefix('-').map_or(("", digits), |rest| ("−", rest));
+    let mut text = String::from(sign);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits_and_groups() {
+        let cases =
+            [(0.0, "0"), (0.012_34, "0.0123"), (1.0, "1.00"), (45.67, "45.7"), (123.4, "123"), (-1234.5, "−1,234")];
+        for (value, text) in cases {
+            assert_eq!(short(value), text);
+        }
+        assert_eq!(short(f64::NAN), "–");
+        assert_eq!((count(7), count(1000), count(1_234_567)), ("7".into(), "1,000".into(), "1,234,567".into()));
+        assert_eq!((fixed(-0.01, 1), fixed(12_345.67, 1)), ("0.0".into(), "12,345.7".into()));
+    }
+}

@@ -1,0 +1,217 @@
+//! What a run leaves behind in a directory.
+
+use std::path::Path;
+
+use super::html::{Page, Tone};
+use super::{number, run_csv, run_figures, run_tables, write_file};
+use crate::LoadgenError;
+use crate::run::{MessageRecord, Outcome, Plan};
+
+/// Writes `summary.json` (`outcome`, without the password), `report.html`, an SVG file for each of its figures, and
+/// where there are `records`, `messages.csv`. The directory is made if it is not there.
+///
+/// # Errors
+/// A file that cannot be written.
+pub fn write(directory: &Path, outcome: &Outcome, records: Option<&[MessageRecord]>) -> Result<(), LoadgenError> {
+    std::fs::create_dir_all(directory).map_err(|source| LoadgenError::Write { path: directory.to_owned(), source })?;
+    write_file(&directory.join("summary.json"), |file| {
+        serde_json::to_writer_pretty(&mut *file, &without_password(outcome))?;
+        writeln!(file)
+    })?;
+    if let Some(records) = records {
+        write_file(&directory.join("messages.csv"), |file| run_csv::write_messages(file, outcome, records))?;
+    }
+    page(outcome, records).write(directory)
+}
+
+fn page(outcome: &Outcome, records: Option<&[MessageRecord]>) -> Page {
+    let brokers: Vec<_> = outcome.plan.brokers.iter().map(|broker| broker.name.as_str()).collect();
+    let began = date(outcome.started_unix_ms);
+    let title = format!("Load on {}", brokers.join(", "));
+    let mut page =
+        Page::new(&title, &format!("{began} UTC, {} s. {}", number::short(outcome.seconds), plan_text(&outcome.plan)));
+
+    let (tone, verdict) = run_tables::verdict_text(&outcome.verdict);
+    page.banner(tone, &verdict);
+    page.tiles(&run_tables::tiles(outcome));
+    if !outcome.notes.is_empty() {
+        page.heading("Notes");
+        page.list(&outcome.notes);
+    }
+
+    page.heading("Summary");
+    page.table(&run_tables::throughput(outcome));
+    page.table(&run_tables::latency(outcome));
+    if outcome.per_second.iter().any(|second| !second.counts) {
+        page.paragraph("Rates leave ramp-up and ramp-down out; numbers of messages and the verdict do not.");
+    }
+
+    page.heading("What became of the messages");
+    page.table(&run_tables::verdicts(outcome));
+    page.paragraph(run_tables::VERDICT_LEGEND);
+    if !outcome.verdict.exact {
+        page.banner(Tone::Plain, "Payloads are too small for a number: only sums of messages are compared.");
+    }
+
+    page.heading("Figures");
+    for figure in run_figures::figures(outcome, records) {
+        page.figure(figure);
+    }
+
+    page.heading("Subscribers");
+    page.table(&run_tables::subscribers(outcome));
+    page.heading("Brokers and connections");
+    if let Some(usage) = run_tables::broker_usage(outcome) {
+        page.table(&usage);
+    }
+    page.table(&run_tables::connections(outcome));
+    page.heading("What was to be done");
+    page.table(&run_tables::plan(&outcome.plan));
+    page
+}
+
+fn plan_text(plan: &Plan) -> String {
+    let several =
+        |number: u64, what: &str| format!("{} {what}{}", number::count(number), if number == 1 { "" } else { "s" });
+    let subscribers = plan.audiences.iter().map(|audience| u64::from(audience.count)).sum();
+    let (publishers, subscribers) =
+        (several(u64::from(plan.publishers.count), "publisher"), several(subscribers, "subscriber"));
+    format!(
+        "{publishers}, {subscribers}, {} bytes, QoS {}",
+        number::count(plan.publishers.payload.into()),
+        plan.publishers.qos
+    )
+}
+
+/// Reports are handed around.
+fn without_password(outcome: &Outcome) -> Outcome {
+    let mut outcome = outcome.clone();
+    if let Some(password) = &mut outcome.plan.connection.password {
+        *password = "(not written)".to_owned();
+    }
+    outcome
+}
+
+/// `2025-11-21 20:29:07`, UTC.
+fn date(unix_ms: u64) -> String {
+    let (days, second) = (unix_ms / 1000 / 86_400, unix_ms / 1000 % 86_400);
+    // Years that begin in March have their leap day at the end; 400 of them always have 146,097 days.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::super::sample::{self, Directory};
+    use super::super::{Compared, comparison_page, scenario_page};
+    use super::*;
+
+    #[test]
+    fn dates_are_utc() {
+        assert_eq!(date(0), "1970-01-01 00:00:00");
+        assert_eq!(date(951_782_399_000), "2000-02-28 23:59:59");
+        assert_eq!(date(951_868_799_999), "2000-02-29 23:59:59");
+        assert_eq!(date(1_763_756_947_000), "2025-11-21 20:29:07");
+        assert_eq!(date(4_107_542_400_000), "2100-03-01 00:00:00");
+    }
+
+    #[test]
+    fn a_run_leaves_its_figures_tables_and_rows() {
+        let (directory, (mut outcome, records)) = (Directory::new("whole"), sample::stalled_run());
+        outcome.plan.connection.password = Some("secret-of-mine".to_owned());
+        write(&directory.0, &outcome, Some(&records)).unwrap();
+
+        let summary = directory.read("summary.json");
+        assert!(!summary.contains("secret-of-mine"));
+        let read: Outcome = serde_json::from_str(&summary).unwrap();
+        assert_eq!(read.verdict, outcome.verdict);
+        assert_eq!(directory.read("messages.csv").lines().count(), records.len() + 1);
+
+        let html = directory.read("report.html");
+        let names = [
+            "latency-over-time",
+            "latency-per-message",
+            "latency-distribution",
+            "throughput",
+            "subscriber-shares",
+            "subscriber-throughput",
+            "processing-time",
+        ];
+        for name in names {
+            let svg = directory.read(&format!("{name}.svg"));
+            let document = roxmltree::Document::parse(&svg).expect(name);
+            assert_eq!(document.root_element().tag_name().name(), "svg");
+            assert!(document.descendants().any(|node| node.has_tag_name("text")), "{name}");
+            assert!(html.contains(&format!("<figure id=\"{name}\">")), "{name}");
+        }
+        // Nothing that a browser would fetch, but the files beside it when they are asked for.
+        assert!(!html.contains("://") && !html.contains("src=") && !html.contains("url(") && !html.contains("@import"));
+        assert!(!html.contains("<script") && !html.contains("<link"));
+        let links = html.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap());
+        assert!(links.into_iter().all(|link| directory.0.join(link).is_file()));
+    }
+
+    #[test]
+    #[ignore = "writes target/report, to be looked at: .ci/report_check does"]
+    fn samples_can_be_looked_at() {
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "../../target".into(), PathBuf::from);
+        let (outcome, records) = sample::stalled_run();
+        write(&target.join("report/run"), &outcome, Some(&records)).unwrap();
+        let compared = ["one broker", "another"].map(|name| Compared {
+            name: name.to_owned(),
+            directory: Some("../run".to_owned()),
+            outcome: &outcome,
+        });
+        comparison_page::write(&target.join("report/comparison"), "Brokers", &compared).unwrap();
+        let (plan, runs) = sample::thesis_runs();
+        std::fs::create_dir_all(target.join("report/scenario")).unwrap();
+        scenario_page::page(&plan, &runs).unwrap().write(&target.join("report/scenario")).unwrap();
+    }
+
+    #[test]
+    fn figures_in_the_page_are_well_formed_too() {
+        let (outcome, records) = sample::stalled_run();
+        for figure in run_figures::figures(&outcome, Some(&records)) {
+            for width in [super::super::chart::Width::Wide, super::super::chart::Width::Narrow] {
+                roxmltree::Document::parse(&figure.to_element(width)).expect(&figure.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_without_arrivals_has_a_report() {
+        let (directory, (mut outcome, _)) = (Directory::new("empty"), sample::stalled_run());
+        (outcome.latency, outcome.latency_uncorrected) = (None, None);
+        outcome.latency_curve.clear();
+        outcome.latency_uncorrected_curve.clear();
+        outcome.per_second.clear();
+        outcome.audiences.clear();
+        outcome.verdict = Default::default();
+        write(&directory.0, &outcome, Some(&[])).unwrap();
+        assert!(directory.read("report.html").contains("<h2>Figures</h2>"));
+    }
+
+    #[test]
+    fn many_subscribers_are_curves() {
+        let (mut outcome, records) = sample::stalled_run();
+        let one = outcome.audiences[0].subscribers[0].clone();
+        let many =
+            (0..300).map(|number| crate::run::SubscriberOutcome { name: format!("many-sub-{number}"), ..one.clone() });
+        outcome.audiences[0].subscribers = many.collect();
+        let figures = run_figures::figures(&outcome, Some(&records));
+        for figure in figures {
+            let svg = figure.to_file();
+            assert!(svg.len() < 1_000_000, "{}: {}", figure.name, svg.len());
+            roxmltree::Document::parse(&svg).expect(&figure.name);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What of a run is drawn and not in its figures.
+
+use std::collections::VecDeque;
+
+use super::chart::{Ink, Scale, Thinned};
+use super::series::POINTS_MAX;
+use crate::Receipt;
+use crate::scenario::{RunFigures, RunRecord, WorkerRecord};
+
+/// The course of a run. Times are seconds since the first message was due.
+#[derive(Debug)]
+pub(super) struct RunTrace {
+    /// How long was to be published.
+    pub(super) seconds: f64,
+    /// Latency of each message, in ms, by its number; of very many so many as can be told apart. By worker, or all in
+    /// one where there are too many.
+    pub(super) latencies: Vec<Vec<(f64, f64)>>,
+    /// Where these lie.
+    pub(super) latency_scale: Scale,
+    /// When each worker's t_p became what, in ms: with each report, the mean of the last five. Empty for workers that
+    /// do not report.
+    pub(super) reported_ms: Vec<Vec<(f64, f64)>>,
+    /// Mean time of the messages that each worker took in each second, in ms; no number where it took none.
+    pub(super) processing_ms: Vec<Vec<f64>>,
+}
+
+impl RunTrace {
+    pub(super) fn of(record: &RunRecord, figures: &RunFigures) -> Self {
+        let messages = record.totals.published.max(1) as f64;
+        let x = Scale::Linear { from: 0.0, to: messages };
+        let y = figures.latency.map_or(Scale::from_zero(1.0), |l| Scale::for_latencies(l.min, l.p50, l.max, LEAST_MS));
+        let workers = || record.workers.iter().map(|(_, worker)| worker);
+        let is_few = record.workers.len() <= Ink::COLOURS;
+        let mut latencies: Vec<_> =
+            (0..if is_few { record.workers.len() } else { 1 }).map(|_| Thinned::new(x, y)).collect();
+        for (number, worker) in workers().enumerate() {
+            for delivery in worker.deliveries.iter().filter(|delivery| delivery.receipt == Receipt::First) {
+                if let Some(latency_ms) = delivery.latency_ms() {
+                    latencies[if is_few { number } else { 0 }].add(delivery.stamp.sequence as f64, latency_ms);
+                }
+            }
+        }
+        let limit = POINTS_MAX / latencies.len().max(1);
+        let seconds = record.duration.as_secs_f64();
+        Self {
+            seconds,
+            latencies: latencies.into_iter().map(|points| points.into_points(limit)).collect(),
+            latency_scale: y,
+            reported_ms: workers().map(|worker| reported_ms(worker, record.start_ns, seconds)).collect(),
+            processing_ms: workers().map(|worker| processing_ms(worker, record.start_ns)).collect(),
+        }
+    }
+}
+
+/// What the broker makes of the reports (thesis §4.1.2): the mean of the last five, those that had nothing to tell
+/// included.
+fn reported_ms(worker: &WorkerRecord, start_ns: u64, seconds: f64) -> Vec<(f64, f64)> {
+    let (mut last, mut before, mut course) = (VecDeque::new(), None, Vec::new());
+    for &(at_ns, mean) in &worker.reports {
+        if last.len() == REPORTS_THAT_COUNT {
+            last.pop_front();
+        }
+        last.push_back(mean.as_secs_f64() * 1e3);
+        let t_p = last.iter().sum::<f64>() / last.len() as f64;
+        let at = (at_ns as f64 - start_ns as f64) / 1e9;
+        if at < 0.0 {
+            before = Some((0.0, t_p));
+        } else if at <= seconds {
+            course.push((at, t_p));
+        }
+    }
+    let end = course.last().or(before.as_ref()).map(|(_, t_p)| (seconds, *t_p));
+    before.into_iter().chain(course).chain(end).collect()
+}
+
+fn processing_ms(worker: &WorkerRecord, start_ns: u64) -> Vec<f64> {
+    let mut sums: Vec<(f64, u32)> = Vec::new();
+    for taken in worker.deliveries.iter().filter_map(|delivery| delivery.taken) {
+        let second = (taken.taken_ns.saturating_sub(start_ns) / 1_000_000_000) as usize;
+        if sums.len() <= second {
+            sums.resize(second + 1, (0.0, 0));
+        }
+        sums[second].0 += (taken.finished_ns - taken.taken_ns) as f64 / 1e6;
+        sums[second].1 += 1;
+    }
+    // 0 of 0 is no number.
+    sums.into_iter().map(|(sum, count)| sum / f64::from(count)).collect()
+}
+
+/// Times below are drawn as if they were this: ten microseconds.
+const LEAST_MS: f64 = 0.01;
+
+/// Table 3 of the thesis.
+const REPORTS_THAT_COUNT: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn t_p_is_the_mean_of_the_last_five_reports() {
+        let second = |n: u64| n * 1_000_000_000;
+        let means = [0, 0, 10, 20, 30, 40, 50];
+        let reports = means.into_iter().enumerate().map(|(n, ms)| (second(n as u64), Duration::from_millis(ms)));
+        let worker = WorkerRecord { reports: reports.collect(), ..WorkerRecord::default() };
+        // The first message is due in the second second: what was told before holds from there on.
+        let course = reported_ms(&worker, second(1) + 500_000_000, 5.0);
+        assert_eq!(
+            course,
+            [(0.0, 0.0), (0.5, 10.0 / 3.0), (1.5, 7.5), (2.5, 12.0), (3.5, 20.0), (4.5, 30.0), (5.0, 30.0)]
+        );
+        assert!(reported_ms(&WorkerRecord::default(), 0, 5.0).is_empty());
+    }
+}
