@@ -457,7 +457,8 @@ fn connect_says_what_the_plan_says() {
             // Who counts the Wills.
             let mut subscriber = Peer::subscriber(&listener, QoS::AtLeastOnce);
             let (mut publisher, connect) = Peer::welcome(&listener, success());
-            (publisher.rest(), subscriber.rest());
+            publisher.rest();
+            subscriber.rest();
             connect
         },
     );
