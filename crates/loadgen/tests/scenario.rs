@@ -62,6 +62,12 @@ fn at_every_qos_each_message_is_taken_once_and_recorded() {
         let policy = &summary["policies"][0];
         assert_eq!((&policy["policy"], policy["runs"].as_array().map(Vec::len)), (&"in_turn".into(), Some(2)));
         assert_eq!(policy["runs"][0]["received"], 30);
+        // Ten messages of 50 ms in turn took 500 ms; shared by who is free all 30 take 300, and none waits so long.
+        for best in ["best_possible_ms", "best_possible_as_received_ms"] {
+            let (measured, best) = (&policy["runs"][0]["latency_ms"], &policy["runs"][0][best]);
+            assert_eq!(best["n"], 30);
+            assert!(best["max"].as_f64().unwrap() < measured["max"].as_f64().unwrap(), "{best} {measured}");
+        }
         assert!(policy["median_latency_ms"].as_f64().unwrap() > 0.0);
 
         let page = std::fs::read_to_string(directory.0.join("report.html")).expect("a page");

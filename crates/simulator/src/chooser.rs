@@ -15,10 +15,10 @@ pub enum Chooser {
 }
 
 impl Chooser {
-    /// What is compared if nothing is asked for: `adaptive` beside what others use (of the
-    /// names in `TELLING` those that the balancer has), and the bound.
+    /// What is compared if nothing is asked for: `adaptive` beside the thesis' score and what other products use, and
+    /// the bound.
     pub fn telling() -> Vec<Self> {
-        TELLING.iter().filter_map(|name| name.parse().ok()).chain([Self::CentralQueue]).collect()
+        TELLING.map(Self::Policy).into_iter().chain([Self::CentralQueue]).collect()
     }
 
     /// The name in arguments and tables.
@@ -47,7 +47,8 @@ impl FromStr for Chooser {
     }
 }
 
-const TELLING: [&str; 5] = ["adaptive", "thesis_score", "least_inflight", "least_response_time", "round_robin"];
+const TELLING: [Policy; 5] =
+    [Policy::Adaptive, Policy::ThesisScore, Policy::LeastInflight, Policy::LeastResponseTime, Policy::RoundRobin];
 const CENTRAL_QUEUE: &str = "central_queue";
 
 #[cfg(test)]

@@ -15,6 +15,7 @@
 
 mod args;
 mod arrivals;
+mod central_queue;
 mod chooser;
 mod distribution;
 mod drive;
@@ -36,6 +37,7 @@ use std::io::{self, Write};
 pub use args::SimulateArgs;
 use args::{Command, Format, How};
 pub use arrivals::Arrivals;
+pub use central_queue::{Arrival, central_queue};
 pub use chooser::Chooser;
 pub use distribution::Distribution;
 pub use error::SimulateError;

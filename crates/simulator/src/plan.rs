@@ -2,7 +2,10 @@
 
 use tenbin_balancer::{Nanos, Rng};
 
-use crate::scenario::{EAGER_GAP, Scenario, WorkerKind};
+use crate::{
+    central_queue::Arrival,
+    scenario::{EAGER_GAP, Scenario, WorkerKind},
+};
 
 /// Everything in a run that does not depend on who gets which message. Every policy is measured on the same plan.
 #[derive(Clone, Debug)]
@@ -66,14 +69,29 @@ impl<'a> Plan<'a> {
         };
         let messages = instants.into_iter().map(message).collect();
 
-        let kinds = scenario.workers.iter().flat_map(|kind| (0..kind.count.get()).map(move |_| kind));
-        let mut workers: Vec<_> = kinds.map(|kind| WorkerPlan::new(scenario, kind, &mut pings)).collect();
+        let mut workers = WorkerPlan::all(scenario, &mut pings);
         plan_churn(scenario, &mut workers, end, &mut churn, &mut pings);
         Self { scenario, messages, workers, picks_seed }
+    }
+
+    /// A run of the scenario's workers in which these messages come, whatever the scenario says of them; without churn
+    /// and luck.
+    pub(crate) fn with(scenario: &'a Scenario, arrivals: &[Arrival]) -> Self {
+        let start = scenario.idle.ns();
+        let message =
+            |&Arrival { at, luck }: &Arrival| Message { at: Nanos(start + at.ns()), publisher: 0, topic: 0, luck };
+        let messages = arrivals.iter().map(message).collect();
+        Self { scenario, messages, workers: WorkerPlan::all(scenario, &mut Rng::new(0)), picks_seed: 0 }
     }
 }
 
 impl<'a> WorkerPlan<'a> {
+    /// All that the scenario has from the start, or whose joining it says.
+    fn all(scenario: &'a Scenario, pings: &mut Rng) -> Vec<Self> {
+        let kinds = scenario.workers.iter().flat_map(|kind| (0..kind.count.get()).map(move |_| kind));
+        kinds.map(|kind| Self::new(scenario, kind, pings)).collect()
+    }
+
     fn new(scenario: &Scenario, kind: &'a WorkerKind, pings: &mut Rng) -> Self {
         let start = scenario.idle.ns();
         let from_start = |span: crate::span::Span| Nanos(start + span.ns());

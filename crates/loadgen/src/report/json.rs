@@ -67,6 +67,8 @@ fn run_value(number: u32, figures: &RunFigures) -> Value {
         "not_taken": figures.not_taken,
         "died_with_a_worker": figures.died,
         "latency_ms": summary_value(figures.latency),
+        "best_possible_ms": summary_value(figures.best_possible.as_made),
+        "best_possible_as_received_ms": summary_value(figures.best_possible.as_received),
         "publisher_lateness_ms": delays_value(figures.lateness),
         "worker_wake_up_ms": delays_value(figures.wake_up),
         "subscribers": figures.subscribers.iter().map(subscriber_value).collect::<Vec<_>>(),

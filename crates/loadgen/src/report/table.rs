@@ -6,7 +6,9 @@ use tenbin_codec::QoS;
 use tenbin_simulator::scenario::{Acknowledges, Reports, WorkerKind};
 
 use super::{Run, of_runs};
-use crate::scenario::{Plan, PublishedPhase, STABLE_PHASE, Simulated, overall_ms, stable_phase};
+use crate::scenario::{
+    BestPossible, Plan, PublishedPhase, RunFigures, STABLE_PHASE, Simulated, overall_ms, stable_phase,
+};
 use crate::statistics::{Summary, median};
 
 /// What is going to run.
@@ -79,6 +81,10 @@ pub(super) fn write_run(out: &mut dyn Write, plan: &Plan, run: &Run) -> io::Resu
     let per_second = figures.subscribers.iter().map(|of| of.messages_per_second).sum();
     let cells = [String::new(), count(figures.latency), number(per_second)];
     row(out, "overall", cells.into_iter().chain(latency(figures.latency)))?;
+    let BestPossible { as_made, as_received } = figures.best_possible;
+    for (title, best) in [("best possible", as_made), ("  as received", as_received)] {
+        row(out, title, [String::new(), count(best), String::new()].into_iter().chain(latency(best)))?;
+    }
     if let Some(published) = overall_ms(&plan.scenario.name, &run.policy) {
         row(out, "published", ["", "", "", &number(published)])?;
     }
@@ -137,8 +143,7 @@ pub(super) fn write_overview(
     let head = ["mean", "p50", "p99", "max", "published", "low mean", "high mean"];
     row(out, "", &head[..if plan.runs > 1 { 7 } else { 5 }])?;
     for policy in &plan.policies {
-        let middle = |figure: fn(&Summary) -> f64| median(&of_runs(runs, policy, figure));
-        let [mean, p50, p99, max] = [middle(|l| l.mean), middle(|l| l.p50), middle(|l| l.p99), middle(|l| l.max)];
+        let [mean, p50, p99, max] = medians(runs, policy, |figures| figures.latency);
         let published = overall_ms(&plan.scenario.name, policy);
         let mut cells = vec![mean, p50, p99, max, published];
         if plan.runs > 1 {
@@ -146,6 +151,11 @@ pub(super) fn write_overview(
             cells.extend([means.map(|means| means.min), means.map(|means| means.max)]);
         }
         row(out, policy, cells.into_iter().map(|cell| cell.map_or(dash(), number)))?;
+        let as_made = medians(runs, policy, |figures| figures.best_possible.as_made);
+        let as_received = medians(runs, policy, |figures| figures.best_possible.as_received);
+        for (title, best) in [("  best possible", as_made), ("    as received", as_received)] {
+            row(out, title, best.map(|cell| cell.map_or(dash(), number)))?;
+        }
         if let Some((_, simulated)) = simulated.iter().find(|(name, _)| name == policy) {
             row(out, "  simulated", [simulated.mean, simulated.p50, simulated.p99, simulated.max].map(number))?;
             let ratio = |measured: Option<f64>, simulated: f64| {
@@ -157,6 +167,14 @@ pub(super) fn write_overview(
         }
     }
     Ok(())
+}
+
+/// Mean, p50, p99 and maximum, of each the middle of a policy's runs.
+fn medians(runs: &[Run], policy: &str, of: fn(&RunFigures) -> Option<Summary>) -> [Option<f64>; 4] {
+    let of_policy = runs.iter().filter(|run| run.policy == policy);
+    let summaries: Vec<_> = of_policy.filter_map(|run| of(&run.figures)).collect();
+    let figures: [fn(&Summary) -> f64; 4] = [|l| l.mean, |l| l.p50, |l| l.p99, |l| l.max];
+    figures.map(|figure| median(&summaries.iter().map(figure).collect::<Vec<_>>()))
 }
 
 fn row(out: &mut dyn Write, title: &str, cells: impl IntoIterator<Item = impl AsRef<str>>) -> io::Result<()> {

@@ -1,6 +1,7 @@
 use hdrhistogram::Histogram;
 
 use super::STABLE_PHASE;
+use super::best_possible::BestPossible;
 use super::role::Role;
 use super::run::RunRecord;
 use super::worker::{Delivery, WorkerRecord};
@@ -13,6 +14,7 @@ use crate::statistics::Summary;
 pub(crate) struct RunFigures {
     /// Of all messages.
     pub(crate) latency: Option<Summary>,
+    pub(crate) best_possible: BestPossible,
     pub(crate) subscribers: Vec<SubscriberFigures>,
     pub(crate) totals: LedgerTotals,
     /// Messages that still lay in a queue when the run ended.
@@ -58,6 +60,7 @@ impl RunFigures {
         }
         Self {
             latency: summary(first_copies()),
+            best_possible: BestPossible::of(record),
             subscribers: record.workers.iter().map(|worker| SubscriberFigures::of(record, worker)).collect(),
             totals: record.totals,
             not_taken: first_copies().filter(|delivery| delivery.taken.is_none()).count() as u64,
@@ -120,6 +123,7 @@ fn per_second(start_ns: u64, deliveries: &[Delivery]) -> Vec<u64> {
 mod tests {
     use std::time::Duration;
 
+    use tenbin_codec::QoS;
     use tenbin_simulator::Scenario;
 
     use super::super::publisher::PublisherRecord;
@@ -153,9 +157,11 @@ mod tests {
         let text = "messages = 6\narrivals = { fixed = \"500ms\" }\n[[workers]]\nservice = \"1ms\"\ncount = 3";
         let roles = role::cast(&Scenario::parse("test", text).unwrap(), Duration::from_secs(3), 0);
         let record = RunRecord {
-            publisher: PublisherRecord { lateness_ns: Histogram::new(3).unwrap() },
+            publisher: PublisherRecord { created_ns: Vec::new(), lateness_ns: Histogram::new(3).unwrap() },
             start_ns: 0,
             duration: Duration::from_secs(3),
+            qos: QoS::AtMostOnce,
+            seed: 0,
             workers: roles.into_iter().zip(workers).collect(),
             totals: LedgerTotals { published: 6, received: 5, lost: 1, duplicated: 1, unknown: 0 },
         };

@@ -2,6 +2,7 @@
 //! still, go and die, and how long each message waits for its worker. Scenarios 1 and 2 are the published ones
 //! (document 000 of the sources, §5); scenarios are written as those of `simulate`.
 
+mod best_possible;
 mod cast;
 mod figures;
 mod member;
@@ -22,6 +23,7 @@ mod worker;
 
 use std::io::Write;
 
+pub(crate) use best_possible::BestPossible;
 pub(crate) use figures::{Delays, RunFigures, SubscriberFigures};
 pub(crate) use network::Network;
 pub(crate) use plan::{Plan, STABLE_PHASE};

@@ -26,6 +26,8 @@ pub(super) struct Publisher {
 /// What the publisher knows of its run.
 #[derive(Debug)]
 pub(crate) struct PublisherRecord {
+    /// When each message was made, by the run's clock; by sequence number.
+    pub(crate) created_ns: Vec<u64>,
     /// How long after it was due each message was made, in nanoseconds.
     pub(crate) lateness_ns: Histogram<u64>,
 }
@@ -37,6 +39,7 @@ impl Publisher {
     /// The connection is lost.
     pub(super) fn publish(self, shared: &Shared) -> Result<PublisherRecord, LoadgenError> {
         let mut lateness_ns = Histogram::new(3).expect("three digits are supported");
+        let mut made_ns = Vec::with_capacity(self.schedule.due_ns().len());
         for due_ns in self.schedule.due_ns() {
             let due_ns = self.start_ns.saturating_add(*due_ns);
             self.clock.sleep_until_exactly(due_ns);
@@ -45,10 +48,11 @@ impl Publisher {
             }
             let created_ns = self.clock.now_ns();
             lateness_ns.record(created_ns - due_ns).expect("the histogram grows");
+            made_ns.push(created_ns);
             let stamp = Stamp { run: self.run, sequence: shared.publish(), created_ns };
             self.send(stamp)?;
         }
-        Ok(PublisherRecord { lateness_ns })
+        Ok(PublisherRecord { created_ns: made_ns, lateness_ns })
     }
 
     fn send(&self, stamp: Stamp) -> Result<(), LoadgenError> {

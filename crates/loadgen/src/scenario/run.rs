@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use tenbin_codec::QoS;
 use tokio::task::JoinHandle;
 
 use super::Plan;
@@ -24,6 +25,9 @@ pub(crate) struct RunRecord {
     pub(crate) start_ns: u64,
     /// How long was to be published.
     pub(crate) duration: Duration,
+    pub(crate) qos: QoS,
+    /// Of what was left to luck.
+    pub(crate) seed: u64,
     /// What each worker did, in the order of joining.
     pub(crate) workers: Vec<(Role, WorkerRecord)>,
     pub(crate) totals: LedgerTotals,
@@ -71,7 +75,8 @@ async fn perform(
     match watched.and(publisher) {
         Ok(publisher) => {
             let duration = stage.schedule.duration();
-            Ok(RunRecord { publisher, start_ns, duration, workers, totals: stage.shared.totals() })
+            let (qos, seed, totals) = (stage.plan.qos, stage.seed, stage.shared.totals());
+            Ok(RunRecord { publisher, start_ns, duration, qos, seed, workers, totals })
         }
         Err(error) => Err(blame(child, error)),
     }

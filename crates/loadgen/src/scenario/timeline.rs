@@ -47,6 +47,11 @@ impl Pace {
         Self { steps, distribution, pauses, seed }
     }
 
+    /// What the time of message `sequence` is drawn from, whoever gets it.
+    pub(super) fn luck(&self, sequence: u64) -> u64 {
+        Rng::new(self.seed.wrapping_add(sequence)).next_u64()
+    }
+
     /// `at_ns`, or the end of the pause that it lies in.
     fn awake_ns(&self, at_ns: u64) -> u64 {
         self.pauses.iter().fold(at_ns, |at, &(from, until)| if (from..until).contains(&at) { until } else { at })
@@ -55,8 +60,7 @@ impl Pace {
     /// When message `sequence`, taken at `taken_ns`, is finished: pauses on the way are added.
     fn finish_ns(&self, taken_ns: u64, sequence: u64) -> u64 {
         let step = self.steps.iter().rfind(|&&(since, _)| since <= taken_ns).expect("the first is from 0 on");
-        let luck = Rng::new(self.seed.wrapping_add(sequence)).next_u64();
-        let finished_ns = taken_ns + self.distribution.service_ns(step.1, luck);
+        let finished_ns = taken_ns + self.distribution.service_ns(step.1, self.luck(sequence));
         let passed = |finished: u64, &(from, until): &(u64, u64)| {
             if taken_ns <= from && from < finished { finished + (until - from) } else { finished }
         };

@@ -1,0 +1,169 @@
+//! What could have been reached on the machine as it was: a run beside one queue from which whoever is free takes the
+//! next message.
+
+use std::num::NonZeroU32;
+
+use tenbin_simulator::scenario::WorkerKind;
+use tenbin_simulator::{Arrival, Distribution, Span, central_queue};
+
+use super::role::{Exit, Role};
+use super::run::RunRecord;
+use super::timeline::Pace;
+use super::worker::{Delivery, WorkerRecord};
+use crate::ledger::Receipt;
+use crate::statistics::Summary;
+
+/// Latencies in ms, as those of the run: what the same workers would have needed for the same messages if they took
+/// them from one queue.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct BestPossible {
+    /// Each message is in that queue from the moment it was made.
+    pub(crate) as_made: Option<Summary>,
+    /// Each message that came is in that queue from the moment it came to its worker, late as the machine made it.
+    pub(crate) as_received: Option<Summary>,
+}
+
+impl BestPossible {
+    pub(crate) fn of(record: &RunRecord) -> Self {
+        let made = record.publisher.created_ns.iter().zip(0..);
+        let made = made.map(|(&created_ns, sequence)| Came { sequence, created_ns, at_ns: created_ns });
+        let deliveries = record.workers.iter().flat_map(|(_, worker)| &worker.deliveries);
+        let first_copies = deliveries.filter(|delivery| delivery.receipt == Receipt::First);
+        let received = first_copies.map(|&Delivery { stamp, received_ns, .. }| {
+            // Readings of two threads.
+            let at_ns = received_ns.max(stamp.created_ns);
+            Came { sequence: stamp.sequence, created_ns: stamp.created_ns, at_ns }
+        });
+        Self { as_made: latency(record, made.collect()), as_received: latency(record, received.collect()) }
+    }
+}
+
+/// A message that enters the queue; times by the run's clock.
+#[derive(Debug, Clone, Copy)]
+struct Came {
+    sequence: u64,
+    created_ns: u64,
+    at_ns: u64,
+}
+
+/// From creation until taken from the queue.
+fn latency(record: &RunRecord, mut came: Vec<Came>) -> Option<Summary> {
+    came.sort_by_key(|came| came.at_ns);
+    let workers: Vec<_> = record.workers.iter().map(|(role, worker)| as_it_was(role, worker)).collect();
+    let pace = Pace::of(workers.first()?, record.start_ns, record.seed);
+    let arrival = |came: &Came| {
+        let at = Span::from_ns(came.at_ns.saturating_sub(record.start_ns));
+        Arrival { at, luck: pace.luck(came.sequence) }
+    };
+    let arrivals: Vec<_> = came.iter().map(arrival).collect();
+    let taken = central_queue(workers, record.qos.is_acknowledged(), &arrivals);
+    let latency_ms = |(came, taken): (&Came, Option<Span>)| {
+        Some((record.start_ns + taken?.ns()).saturating_sub(came.created_ns) as f64 / 1e6)
+    };
+    Summary::of(&came.iter().zip(taken).filter_map(latency_ms).collect::<Vec<_>>())
+}
+
+/// The worker of a role, for the simulator. Where a time is always the same, it is the one that was measured: a program
+/// of its own may need longer than it was told.
+fn as_it_was(role: &Role, record: &WorkerRecord) -> WorkerKind {
+    let kind = WorkerKind { count: NonZeroU32::MIN, ..role.kind.clone() };
+    let is_steady = kind.distribution == Distribution::Fixed && kind.steps.is_empty() && kind.pauses.is_empty();
+    let taken = || record.deliveries.iter().filter_map(|delivery| delivery.taken);
+    let sum_ns: u64 = taken().map(|taken| taken.finished_ns.saturating_sub(taken.taken_ns)).sum();
+    let measured_ns = sum_ns.checked_div(taken().count() as u64).filter(|ns| is_steady && *ns > 0);
+    let (leaves, dies) = match role.exit {
+        Some(Exit::Leaves(at)) => (Some(at), None),
+        Some(Exit::Dies(at)) => (None, Some(at)),
+        None => (None, None),
+    };
+    WorkerKind {
+        service: measured_ns.map_or(kind.service, Span::from_ns),
+        joins: Some(role.joins).filter(|joins| *joins > Span::ZERO),
+        leaves,
+        dies,
+        ..kind
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use hdrhistogram::Histogram;
+    use tenbin_codec::QoS;
+    use tenbin_simulator::Scenario;
+
+    use super::super::publisher::PublisherRecord;
+    use super::super::role;
+    use super::super::worker::Taken;
+    use super::*;
+    use crate::ledger::LedgerTotals;
+    use crate::payload::Stamp;
+
+    const MS: u64 = 1_000_000;
+
+    /// Number, made at, received at and taken at, for how long.
+    type Row = (u64, u64, u64, u64, u64);
+
+    fn delivery((sequence, created_ms, received_ms, taken_ms, service_ms): Row) -> Delivery {
+        let (taken_ns, finished_ns) = (taken_ms * MS, (taken_ms + service_ms) * MS);
+        Delivery {
+            stamp: Stamp { run: 0, sequence, created_ns: created_ms * MS },
+            received_ns: received_ms * MS,
+            receipt: Receipt::First,
+            taken: Some(Taken { taken_ns, observed_ns: taken_ns + MS, finished_ns }),
+        }
+    }
+
+    /// Workers of 10 and 20 ms that did this; the first message was due at 5 ms.
+    fn record(created_ms: &[u64], workers: [&[Row]; 2]) -> RunRecord {
+        let text = "messages = 1\narrivals = { fixed = \"1s\" }\n[[workers]]\nservice = \"10ms\"\n\
+                    [[workers]]\nservice = \"20ms\"";
+        let roles = role::cast(&Scenario::parse("test", text).unwrap(), Duration::from_secs(1), 0);
+        let worker = |deliveries: &[Row]| WorkerRecord {
+            deliveries: deliveries.iter().copied().map(delivery).collect(),
+            died_with_it: 0,
+        };
+        RunRecord {
+            publisher: PublisherRecord {
+                created_ns: created_ms.iter().map(|ms| ms * MS).collect(),
+                lateness_ns: Histogram::new(3).unwrap(),
+            },
+            start_ns: 5 * MS,
+            duration: Duration::from_secs(1),
+            qos: QoS::AtLeastOnce,
+            seed: 1,
+            workers: roles.into_iter().zip(workers.map(worker)).collect(),
+            totals: LedgerTotals::default(),
+        }
+    }
+
+    fn mean_and_max(summary: Option<Summary>) -> (usize, f64, f64) {
+        summary.map_or((0, 0.0, 0.0), |summary| (summary.n, summary.mean, summary.max))
+    }
+
+    #[test]
+    fn a_run_of_four_messages_as_worked_out_by_hand() {
+        // All to the fast one, one after the other; the last is on its way for 9 ms.
+        let fast = [(0, 5, 5, 5, 10), (1, 6, 6, 15, 10), (2, 7, 7, 25, 10), (3, 21, 30, 35, 10)];
+        let best = BestPossible::of(&record(&[5, 6, 7, 21], [&fast, &[]]));
+        // As made: at 5 the fast, at 6 the slow one (until 26), at 15 and 25 the fast one.
+        assert_eq!(mean_and_max(best.as_made), (4, (8 + 4) as f64 / 4.0, 8.0));
+        // As received: the last comes when both are idle, 9 ms after it was made.
+        assert_eq!(mean_and_max(best.as_received), (4, (8 + 9) as f64 / 4.0, 9.0));
+    }
+
+    #[test]
+    fn what_never_came_waits_in_the_queue_as_made_alone() {
+        let best = BestPossible::of(&record(&[5, 5, 5], [&[(0, 5, 6, 6, 10)], &[(2, 5, 7, 7, 20)]]));
+        // The third waits for the fast one, which is free at 15.
+        assert_eq!(mean_and_max(best.as_made), (3, 10.0 / 3.0, 10.0));
+        assert_eq!(mean_and_max(best.as_received), (2, 1.5, 2.0));
+    }
+
+    #[test]
+    fn a_program_that_needs_longer_than_it_was_told_is_taken_as_it_is() {
+        let best = BestPossible::of(&record(&[5, 5, 5], [&[(0, 5, 5, 5, 12), (1, 5, 5, 17, 14)], &[]]));
+        assert_eq!(mean_and_max(best.as_made), (3, 13.0 / 3.0, 13.0));
+    }
+}
