@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,14 +25,33 @@ pub(crate) struct ChildBroker {
 impl ChildBroker {
     /// This program's own broker on a free port, with `policy` instead of its default.
     pub(crate) async fn tenbin(policy: Option<&str>) -> Result<Self, LoadgenError> {
-        let program =
-            std::env::current_exe().map_err(|source| LoadgenError::Start { program: "tenbin".into(), source })?;
+        let program = own_program()?;
+        Self::start(Self::tenbin_command(&program, policy)).await
+    }
+
+    /// As [`ChildBroker::tenbin`], with queues that hold what an overload of seconds brings: beside a Mosquitto whose
+    /// queues have no limit, any other size would compare what is dropped.
+    pub(crate) async fn tenbin_with_long_queues(policy: Option<&str>) -> Result<Self, LoadgenError> {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let program = own_program()?;
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let config = std::env::temp_dir().join(format!("tenbin-loadgen-{}-{number}.toml", std::process::id()));
+        std::fs::write(&config, LONG_QUEUES).map_err(|source| LoadgenError::Write { path: config.clone(), source })?;
+        let mut command = Self::tenbin_command(&program, policy);
+        command.arg("--config").arg(&config);
+        let mut broker = Self::spawn(command).inspect_err(|_| remove(&config))?;
+        broker.config = Some(config);
+        broker.wait_for_address(&program, Output::listens_at).await?;
+        Ok(broker)
+    }
+
+    fn tenbin_command(program: &Path, policy: Option<&str>) -> Command {
         let mut command = Command::new(program);
         command.args(["broker", "--listen", "127.0.0.1:0"]);
         if let Some(policy) = policy {
             command.args(["--policy", policy]);
         }
-        Self::start(command).await
+        command
     }
 
     /// Starts `command`, which says on standard output or standard error where it listens.
@@ -211,6 +231,14 @@ fn find_mosquitto() -> PathBuf {
         .find(|program| program.is_file())
         .unwrap_or_else(|| PathBuf::from("mosquitto"))
 }
+
+fn own_program() -> Result<PathBuf, LoadgenError> {
+    std::env::current_exe().map_err(|source| LoadgenError::Start { program: "tenbin".into(), source })
+}
+
+/// One queue may take all that there is.
+const LONG_QUEUES: &str = "\
+    [queue]\nmessages_maximum = 4000000\nbytes_maximum = 2147483648\ntotal_bytes_maximum = 2147483648\n";
 
 fn remove(config: &Path) {
     // A stray file of three lines in the temporary directory harms nobody.

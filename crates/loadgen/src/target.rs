@@ -60,8 +60,8 @@ impl TargetArg {
                 let (name, host, port) = (name.clone(), host.clone(), port.unwrap_or(default_port));
                 return Ok(RunningBroker { name, host, port, pid: *pid, child: None });
             }
-            Self::Tenbin => ChildBroker::tenbin(None).await?,
-            Self::Policy(policy) => ChildBroker::tenbin(Some(policy)).await?,
+            Self::Tenbin => ChildBroker::tenbin_with_long_queues(None).await?,
+            Self::Policy(policy) => ChildBroker::tenbin_with_long_queues(Some(policy)).await?,
             Self::Mosquitto => ChildBroker::mosquitto().await?,
         };
         let (host, port) = split_address(child.address()).expect("a child's address has a port");

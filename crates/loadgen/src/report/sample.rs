@@ -98,6 +98,7 @@ fn thesis_run(policy: &str, number: u32, waits: [f64; 3]) -> Run {
     let points = |place: usize, wait: f64| (0..500).map(|n| ((n * 3 + place) as f64, wait)).collect();
     let figures = scenario::RunFigures {
         latency: of(waits.iter().sum::<f64>() / 3.0, 1500),
+        best_possible: scenario::BestPossible { as_made: of(1.0, 1500), as_received: of(1.0, 1500) },
         subscribers: waits.into_iter().enumerate().map(subscriber).collect(),
         totals: LedgerTotals { published: 1500, received: 1500, ..LedgerTotals::default() },
         not_taken: 0,

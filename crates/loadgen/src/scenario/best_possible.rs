@@ -122,6 +122,7 @@ mod tests {
         let roles = role::cast(&Scenario::parse("test", text).unwrap(), Duration::from_secs(1), 0);
         let worker = |deliveries: &[Row]| WorkerRecord {
             deliveries: deliveries.iter().copied().map(delivery).collect(),
+            reports: Vec::new(),
             died_with_it: 0,
         };
         RunRecord {
