@@ -1,12 +1,13 @@
 //! `--self-test`: how much the driver itself can do, so that nobody takes its limit for a broker's.
 //!
 //! A broker that is none stands in for one, in threads of its own: it takes any connection, throws away what is
-//! published without looking at it, and gives subscribers messages as fast as they take them. What counts is the
-//! processor time of the driver's one thread, in which the system's work on its sockets is contained.
+//! published without looking at it, and gives subscribers messages as fast as they take them. What counts is what has
+//! come at the other end, and the processor time of the driver's one thread, with the system's work in its name.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
@@ -28,10 +29,13 @@ pub(crate) async fn self_test(out: &mut dyn Write) -> Result<(), LoadgenError> {
 }
 
 async fn self_test_for(time: Duration, out: &mut dyn Write) -> Result<(), LoadgenError> {
-    let address = StandIn::start().map_err(LoadgenError::Runtime)?;
+    let swallowed = Arc::new(AtomicU64::new(0));
+    let address = stand_in(Arc::clone(&swallowed)).map_err(LoadgenError::Runtime)?;
     let print = LoadgenError::Print;
     writeln!(out, "self-test: one driver thread, {PAYLOAD} bytes, QoS 0, MQTT 5.0").map_err(print)?;
-    let sent = measure(&plan(address, None, vec![]), time, |status| status.published).await?;
+    let frame_len = frames().len_max() as u64;
+    let taken = |_: &Status| swallowed.load(Ordering::Relaxed) / frame_len;
+    let sent = measure(&plan(address, None, vec![]), time, taken).await?;
     writeln!(out, "  publish into a sink    {sent}").map_err(print)?;
     let subscriber = Audience {
         name: "sink".into(),
@@ -68,22 +72,25 @@ impl std::fmt::Display for Measured {
 }
 
 /// Runs `plan` for some time after a warm-up.
-async fn measure(plan: &Plan, time: Duration, count: fn(&Status) -> u64) -> Result<Measured, LoadgenError> {
+async fn measure(plan: &Plan, time: Duration, count: impl Fn(&Status) -> u64) -> Result<Measured, LoadgenError> {
     let layout = Arc::new(Layout::of(plan)?);
     let clock = RunClock::new(0);
     let mut engine = Engine::prepare(Arc::new(plan.clone()), layout, Slice::ALL, clock).await?;
     engine.start(clock.now_ns());
     tokio::time::sleep(WARM_UP).await;
-    let (begun, before) = (Instant::now(), engine.status());
+    let look = || {
+        let status = engine.status();
+        (Instant::now(), count(&status), status.cpu_ns.iter().sum::<u64>())
+    };
+    let before = look();
     tokio::time::sleep(time).await;
-    let (elapsed, after) = (begun.elapsed(), engine.status());
+    let after = look();
     engine.stop_publishing();
     engine.finish().await?;
-    let cpu_ns: u64 = after.cpu_ns.iter().sum::<u64>() - before.cpu_ns.iter().sum::<u64>();
     Ok(Measured {
-        messages: count(&after) - count(&before),
-        seconds: elapsed.as_secs_f64(),
-        cpu_seconds: cpu_ns as f64 / 1e9,
+        messages: after.1 - before.1,
+        seconds: (after.0 - before.0).as_secs_f64(),
+        cpu_seconds: (after.2 - before.2) as f64 / 1e9,
     })
 }
 
@@ -129,28 +136,25 @@ fn plan(address: SocketAddr, messages: Option<u64>, audiences: Vec<Audience>) ->
     }
 }
 
-/// What stands in for a broker. Its threads end with their connections.
-struct StandIn;
-
-impl StandIn {
-    /// Listens on a free port of this machine.
-    fn start() -> io::Result<SocketAddr> {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let address = listener.local_addr()?;
-        let accept = move || {
-            for stream in listener.incoming().flatten() {
-                // A connection that fails is told by its other end.
-                let serve = || drop(serve(stream));
-                let _ = std::thread::Builder::new().name("stand-in".into()).spawn(serve);
-            }
-        };
-        std::thread::Builder::new().name("stand-in".into()).spawn(accept)?;
-        Ok(address)
-    }
+/// Starts what stands in for a broker on a free port of this machine, and counts the bytes of what is published. Its
+/// threads end with their connections.
+fn stand_in(swallowed: Arc<AtomicU64>) -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let accept = move || {
+        for stream in listener.incoming().flatten() {
+            let swallowed = Arc::clone(&swallowed);
+            // A connection that fails is told by its other end.
+            let serve = move || drop(serve(stream, &swallowed));
+            let _ = std::thread::Builder::new().name("stand-in".into()).spawn(serve);
+        }
+    };
+    std::thread::Builder::new().name("stand-in".into()).spawn(accept)?;
+    Ok(address)
 }
 
 /// Answers what has to be answered; then gives messages to a subscriber, or takes all that a publisher sends.
-fn serve(mut stream: TcpStream) -> io::Result<()> {
+fn serve(mut stream: TcpStream, swallowed: &AtomicU64) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut decoder = Decoder::server(u32::MAX);
     let mut input = BytesMut::new();
@@ -177,8 +181,12 @@ fn serve(mut stream: TcpStream) -> io::Result<()> {
             Err(error) => return Err(io::Error::other(error)),
         }
     }
-    while stream.read(&mut buffer)? > 0 {}
-    Ok(())
+    loop {
+        match stream.read(&mut buffer)? {
+            0 => return Ok(()),
+            count => swallowed.fetch_add(count as u64, Ordering::Relaxed),
+        };
+    }
 }
 
 fn answer(stream: &mut TcpStream, packet: &Packet) -> io::Result<()> {
@@ -189,13 +197,7 @@ fn answer(stream: &mut TcpStream, packet: &Packet) -> io::Result<()> {
 
 /// Numbered messages without end.
 fn give(mut stream: TcpStream) -> io::Result<()> {
-    let options = FrameOptions {
-        version: ProtocolVersion::V5,
-        qos: QoS::AtMostOnce,
-        retain: false,
-        payload_len: PAYLOAD as usize,
-    };
-    let frames = Frames::new(options, [TopicName::try_from(TOPIC).expect("it is a plain text")]);
+    let frames = frames();
     let clock = RunClock::new(0);
     let mut block = Vec::with_capacity(SWALLOW);
     let mut sequences = 0..u32::MAX;
@@ -207,6 +209,17 @@ fn give(mut stream: TcpStream) -> io::Result<()> {
         }
         stream.write_all(&block)?;
     }
+}
+
+/// What is sent in either direction.
+fn frames() -> Frames {
+    let options = FrameOptions {
+        version: ProtocolVersion::V5,
+        qos: QoS::AtMostOnce,
+        retain: false,
+        payload_len: PAYLOAD as usize,
+    };
+    Frames::new(options, [TopicName::try_from(TOPIC).expect("it is a plain text")])
 }
 
 const TOPIC: &str = "self/test";

@@ -59,7 +59,7 @@ impl Frames {
     }
 
     /// Size of the largest frame, in bytes.
-    pub(super) fn len_max(&self) -> usize {
+    pub(in crate::run) fn len_max(&self) -> usize {
         let head = (0..self.ends.len()).map(|topic| self.head(topic).len()).max().unwrap_or_default();
         head + self.payload.len()
     }

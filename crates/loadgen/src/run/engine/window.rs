@@ -122,7 +122,7 @@ impl Window {
     /// small pieces only.
     fn is_worth_it(&self) -> bool {
         let outstanding = self.outstanding();
-        outstanding == 0 || self.size.saturating_sub(outstanding) >= (self.size / 4).max(1)
+        outstanding == 0 || self.size.saturating_sub(outstanding) >= (self.size / 16).max(1)
     }
 }
 
@@ -197,12 +197,12 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_rings_once_a_quarter_of_the_window_is_open_and_only_for_who_asks() {
+    fn a_bell_rings_once_a_sixteenth_of_the_window_is_open_and_only_for_who_asks() {
         let window = Window::new(100, 2);
         let is_awaited = || [0, 1].map(|thread: usize| window.bells[thread].is_awaited.load(Ordering::SeqCst));
         window.send(100, 1);
         window.ask(0);
-        window.receive(24);
+        window.receive(5);
         assert_eq!(is_awaited(), [true, false]);
         window.receive(1);
         assert_eq!(is_awaited(), [false, false]);
