@@ -8,45 +8,20 @@
 #![allow(missing_docs, reason = "the macros of criterion make undocumented functions")]
 #![allow(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
+mod subject;
+
 use std::{
     hint::black_box,
-    sync::{Arc, Barrier},
+    sync::Barrier,
     thread,
     time::{Duration, Instant},
 };
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use tenbin_balancer::{Acknowledged, Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Policy, Rng, Rules};
+use subject::{START, at_step, group_of};
+use tenbin_balancer::{Dispatch, Group, Nanos, Policy, Rng, Rules};
 
 const SIZES: [u64; 6] = [3, 16, 64, 256, 1000, 10_000];
-const START: Nanos = Nanos(1_000_000_000);
-
-fn group_of(rules: impl Into<Rules>, len: u64) -> Group<u64> {
-    let group = Group::new(rules);
-    for id in 0..len {
-        let load = Arc::new(MemberLoad::new(Nanos(id)));
-        let report = LoadReport {
-            messages_in_queue: id * 7 % 5,
-            processing_time: Duration::from_micros(20 + id * 13 % 17),
-            draining: false,
-        };
-        load.report(&report, START);
-        if id % 2 == 0 {
-            // Known by its acknowledgements; the others by their reports.
-            load.acknowledged(&Acknowledged::one(Nanos(START.0 - 30_000), 100, START));
-        }
-        group.join(MemberId(id), load, 1, id, Nanos(id));
-    }
-    group
-}
-
-fn at_step(step: u64) -> Dispatch {
-    let now = Nanos(START.0 + step * 1_000);
-    // Many publishers and topics, as if hashed.
-    let (publisher, topic) = (now.0.wrapping_mul(0x9E37_79B9_7F4A_7C15), now.0.wrapping_mul(0xBF58_476D_1CE4_E5B9));
-    Dispatch { at: now, bytes: 100, publisher, topic, ..Dispatch::default() }
-}
-
 /// One of 32 keys, at a pace that members keep up with: each stays with its member.
 fn keyed(step: u64) -> Dispatch {
     let key = (step % 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);

@@ -60,7 +60,7 @@ impl Hot {
             finish: AtomicU64::new(now),
             due: AtomicU64::new(u64::MAX),
             t_s: AtomicU64::new(now),
-            speed: AtomicU64::new(0),
+            speed: AtomicU64::new(Speed::of(0).to_word()),
             sent: AtomicU64::new(0),
             outstanding: AtomicU64::new(0),
             delay: AtomicU16::new(0),
@@ -78,7 +78,7 @@ impl Hot {
         self.t_s.store(now, Relaxed);
         self.finish.swap(now, Relaxed);
         self.due.store(u64::MAX, Relaxed);
-        self.speed.store(0, Relaxed);
+        self.speed.store(Speed::of(0).to_word(), Relaxed);
         self.delay.store(0, Relaxed);
         self.flags.store(0, Relaxed);
         self.marks.store(0, Relaxed);
@@ -156,8 +156,7 @@ impl Hot {
             is_suspect: self.marks() & mark::SUSPECT != 0,
             is_asked: self.marks() & mark::ASKED != 0,
         });
-        let speed = if verdict.processing_ns == 0 { Speed::default() } else { Speed::of(verdict.processing_ns) };
-        self.speed.store(speed.to_word(), Relaxed);
+        self.speed.store(Speed::of(verdict.processing_ns).to_word(), Relaxed);
         self.flags.store(verdict.flags, Relaxed);
         if let Some(due) = verdict.due {
             self.due.store(due, Relaxed);

@@ -12,13 +12,18 @@
 //! A member whose evidence is overdue is taken not to have moved since it was due, and to fall behind as fast
 //! again.
 
-use std::hint::select_unpredictable;
+mod usual;
+
+use std::{hint::select_unpredictable, sync::Arc};
+
+use usual::{Least, Usual};
 
 use crate::{
     dispatch::Dispatch,
     estimate::flag,
     group_view::View,
     hot::{Hot, mark},
+    load::MemberLoad,
     rng::Rng,
     seats::Seats,
     sync::{AtomicU64, Relaxed},
@@ -122,9 +127,14 @@ fn unknown(hot: &Hot, view: &View) -> (u64, u64) {
 /// g/16 for the class of the mean, twice that for each class above it, half for each below.
 #[inline(always)]
 fn class_penalty(class: u64, view: &View) -> u64 {
-    let above = (class + CLASS_STEP / 2).wrapping_sub(view.class) as i64 >> CLASS_STEP.ilog2();
     // An hour and nothing are 22 classes apart, and g/16 is below 2^38: nothing is shifted out.
-    view.floor_ns() << CLASSES >> (CLASSES - above)
+    view.floor_ns() << CLASSES >> ((highest_class(view) - class) / CLASS_STEP)
+}
+
+/// 22 classes above that of the mean; rounded, so that half a class makes a whole one.
+#[inline(always)]
+fn highest_class(view: &View) -> u64 {
+    view.class + CLASSES * CLASS_STEP + CLASS_STEP / 2 - 1
 }
 
 /// A look at members at one moment.
@@ -136,6 +146,33 @@ struct Scan<'a> {
 impl Scan<'_> {
     /// The best of all seats; of equal ones that with the oldest turn.
     fn best_of_all(&self, seats: &Seats) -> Option<Sighting> {
+        let usual = || self.confirmed(seats.loads(), Usual::new(self.view, self.now).least_of_all(seats));
+        if self.view.has_evidence { usual() } else { None }.or_else(|| self.weigh_all(seats))
+    }
+
+    /// The best of a random few; of equal ones that which was sent something longest ago. Turns would be one more
+    /// line of memory to fetch for each.
+    fn best_of_some(&self, seats: &Seats, rng: &mut Rng) -> Option<Sighting> {
+        let loads = seats.loads();
+        let mut sample = [0; SAMPLE];
+        for pair in sample.chunks_exact_mut(2) {
+            pair.copy_from_slice(&rng.two_below(loads.len()));
+        }
+        let usual = || self.confirmed(loads, Usual::new(self.view, self.now).least_of_some(loads, &sample));
+        if self.view.has_evidence { usual() } else { None }.or_else(|| self.weigh_some(loads, &sample))
+    }
+
+    /// The seat of the least usual key, if its [`key`](Self::key) is the same: then it has the least key of all, since
+    /// those of the others are no less than what they usually are.
+    #[inline(always)]
+    fn confirmed(&self, loads: &[Arc<MemberLoad>], least: Least) -> Option<Sighting> {
+        let hot = loads.get(least.index)?.hot();
+        let finish = hot.finish();
+        (self.key(hot) == least.key).then_some(Sighting { index: least.index, finish })
+    }
+
+    #[inline(never)]
+    fn weigh_all(&self, seats: &Seats) -> Option<Sighting> {
         let mut best = Best::NONE;
         let mut index = 0;
         for (loads, turns) in seats.by_line() {
@@ -148,20 +185,12 @@ impl Scan<'_> {
         best.sighting()
     }
 
-    /// The best of a random few; of equal ones that which was sent something longest ago. Turns would be one more
-    /// line of memory to fetch for each.
-    fn best_of_some(&self, seats: &Seats, rng: &mut Rng) -> Option<Sighting> {
-        let loads = seats.loads();
+    #[inline(never)]
+    fn weigh_some(&self, loads: &[Arc<MemberLoad>], sample: &[usize; SAMPLE]) -> Option<Sighting> {
         let mut best = Best::NONE;
-        let mut sample = [0; SAMPLE];
-        for pair in sample.chunks_exact_mut(2) {
-            pair.copy_from_slice(&rng.two_below(loads.len()));
-        }
-        // First a look at all of them, so that their lines come from memory together.
-        let finishes = sample.map(|index| loads[index].hot().finish());
-        for (index, finish) in sample.into_iter().zip(finishes) {
+        for &index in sample {
             let hot = loads[index].hot();
-            best.compare(index, finish, self.key(hot), hot.sent_at());
+            best.compare(index, hot.finish(), self.key(hot), hot.sent_at());
         }
         best.sighting()
     }
@@ -228,7 +257,7 @@ const STEP_SHIFT: u32 = 16;
 const RANK_SHIFT: u32 = 62;
 /// One class in the units of [`Speed::class`](crate::speed::Speed::class).
 const CLASS_STEP: u64 = 256;
-const CLASSES: i64 = 22;
+const CLASSES: u64 = 22;
 /// Far from where sums of instants and delays could overflow: 146 years.
 const NOW_MAX_NS: u64 = 1 << 62;
 /// Messages until a newcomer's slow start is at its slowest.

@@ -192,3 +192,70 @@ fn extremes_do_not_overflow() {
         }
     }
 }
+
+/// Members of all kinds: fast and slow, known and unknown, late, with unsent messages, full, draining.
+fn anybody(rng: &mut Rng) -> Arc<MemberLoad> {
+    let load = load();
+    let mut chance = |one_in: usize| rng.below(one_in) == 0;
+    if chance(2) {
+        load.set_round_trip(Duration::from_millis(1 + chance(3) as u64 * 70));
+    }
+    if chance(2) {
+        let sent_at = NOW_MS - [8, 30, 45, 200][usize::from(chance(2)) + 2 * usize::from(chance(2))];
+        load.acknowledged(&Acknowledged::one(Nanos(sent_at * MS), 100, Nanos((NOW_MS - 5) * MS)));
+    }
+    if chance(2) {
+        let processing_time =
+            Duration::from_millis([0, 7, 31, 60][usize::from(chance(2)) + 2 * usize::from(chance(2))]);
+        let messages_in_queue = u64::from(chance(2)) + u64::from(chance(3));
+        let report = LoadReport { messages_in_queue, processing_time, draining: chance(20) };
+        load.report(&report, Nanos((NOW_MS - 3) * MS));
+    }
+    let (messages, is_acknowledged) = (u32::from(chance(2)) + u32::from(chance(2)), chance(2));
+    (0..messages).for_each(|_| book(&load, NOW_MS - if chance(2) { 90 } else { 1 }, is_acknowledged));
+    if chance(2) {
+        load.written(messages, 0, false, Nanos(NOW_MS * MS));
+    }
+    if chance(8) {
+        load.set_availability(Availability::Full);
+    }
+    load
+}
+
+#[test]
+fn the_quick_look_finds_whom_weighing_all_finds() {
+    let mut rng = Rng::new(3);
+    let mut confirmed = 0;
+    for round in 0..20_000 {
+        let seats = seats(&(0..2 + rng.below(20)).map(|_| anybody(&mut rng)).collect::<Vec<_>>());
+        let view = View { has_evidence: round % 4 > 0, ..view() };
+        let scan = Scan { view: &view, now: NOW_MS * MS };
+        assert_eq!(scan.best_of_all(&seats), scan.weigh_all(&seats));
+        if !view.has_evidence {
+            continue;
+        }
+        let usual = Usual::new(&view, scan.now);
+        for load in seats.loads() {
+            assert!(usual.key(load.hot()) <= scan.key(load.hot()), "{:?}", load.snapshot());
+        }
+        confirmed += u32::from(scan.confirmed(seats.loads(), usual.least_of_all(&seats)).is_some());
+        let sample: [usize; SAMPLE] = std::array::from_fn(|_| rng.below(seats.loads().len()));
+        if let Some(seen) = scan.confirmed(seats.loads(), usual.least_of_some(seats.loads(), &sample)) {
+            assert_eq!(Some(seen), scan.weigh_some(seats.loads(), &sample));
+        }
+    }
+    assert!((4_000..15_000).contains(&confirmed), "both ways are seen: {confirmed}");
+}
+
+#[test]
+fn among_members_who_are_as_most_are_a_quick_look_is_enough() {
+    let member =
+        |index: u64| if index.is_multiple_of(2) { acknowledging(30 + index) } else { reporting(index % 4, 30) };
+    let loads: Vec<_> = (0..30).map(member).collect();
+    let (seats, view) = (seats(&loads), view());
+    for at_ms in [NOW_MS, NOW_MS + 10, NOW_MS + 500] {
+        let scan = Scan { view: &view, now: at_ms * MS };
+        let least = Usual::new(&view, scan.now).least_of_all(&seats);
+        assert!(scan.confirmed(seats.loads(), least).is_some(), "{at_ms}");
+    }
+}
