@@ -113,6 +113,30 @@ fn a_damaged_message_is_wrong_and_lost() {
 }
 
 #[test]
+fn what_is_not_acknowledged_or_refused_is_no_silent_success() {
+    for (faults, figures, note) in [
+        (
+            Faults { swallow: Some(5), ..Faults::default() },
+            "published=5,lost=0,unacknowledged=1,not_taken=0",
+            "note: 1 messages were sent and never acknowledged",
+        ),
+        (
+            Faults { refuse: true, ..Faults::default() },
+            "expected=0,unacknowledged=0,not_taken=20",
+            "note: 20 messages were not taken",
+        ),
+    ] {
+        let address = fake_broker::start(faults);
+        let line = "--qos 1 --in-flight 1 --messages 20 --time 1 --subscriber-timeout 300ms";
+        let text = run(&format!("run --broker {address} {line} --assert {figures}"));
+        assert!(text.contains(note), "{text}");
+    }
+    let address = fake_broker::start(Faults::default());
+    let text = run(&format!("run --broker {address} --topic a --filter b --assert expected=0,published=100"));
+    assert!(text.contains("note: nothing is expected"), "{text}");
+}
+
+#[test]
 fn a_failing_assertion_is_an_error_and_says_what_was_found() {
     let address = fake_broker::start(Faults { lose: Some(3), ..Faults::default() });
     let directory = Directory::new("junit");

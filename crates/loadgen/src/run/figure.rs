@@ -124,6 +124,10 @@ pub(crate) const FIGURES: &[Figure] = &[
     number("published_maximum", "best second that counts", |o| Some(o.published.maximum_per_second as f64)),
     number("received_per_second", "mean of the seconds that count", |o| Some(o.received.average_per_second)),
     number("received_maximum", "best second that counts", |o| Some(o.received.maximum_per_second as f64)),
+    number("unacknowledged", "messages that the broker has neither taken nor refused", |o| {
+        Some(o.unacknowledged as f64)
+    }),
+    number("not_taken", "messages that the broker has refused", |o| Some(o.not_taken as f64)),
     number("unsent", "messages that were due but had not been sent at the end", |o| Some(o.unsent as f64)),
     number("seconds", "how long it took", |o| Some(o.seconds)),
     ms("mean", "latency from the due time: mean", |o| due(o, |l| l.mean)),

@@ -24,6 +24,7 @@ mod host_port;
 mod junit;
 mod mqttloader_record;
 mod mqttloader_summary;
+mod notes;
 mod ntp;
 mod offset;
 mod outcome;

@@ -41,6 +41,12 @@ pub struct Outcome {
     pub broker_usage: Vec<BrokerUsage>,
     /// This process and its agents: what the load itself cost, in processor seconds.
     pub own_cpu_seconds: f64,
+    /// Messages that were handed to a socket and that the broker has neither taken nor refused: at QoS 1 and 2 not
+    /// acknowledged at the end, at QoS 0 not written, or on a connection that was cut with its session. They are not
+    /// expected, and are lost without being in [`Verdict::lost`].
+    pub unacknowledged: u64,
+    /// Messages that the broker has refused, in PUBACK or PUBREC; they are not expected.
+    pub not_taken: u64,
     /// Messages that publishers were ready to send but had not sent when the time was over.
     pub unsent: u64,
     /// Longest time by which a message went out after its due time, in milliseconds.

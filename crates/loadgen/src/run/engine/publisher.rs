@@ -304,6 +304,7 @@ impl Publisher {
                 Some(Step::Refused(sent)) => {
                     completed += 1;
                     driver.counters().not_taken.add(1);
+                    driver.recorder().not_taken();
                     unclaim(driver, streams, sent);
                 }
                 Some(Step::Nothing) => {}

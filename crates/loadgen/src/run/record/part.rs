@@ -24,6 +24,7 @@ pub struct Part {
     pub(super) lanes: Vec<((u32, u32), Lane)>,
     pub(super) connections: ConnectionCounts,
     pub(super) connects: PackedLatencies,
+    pub(super) not_taken: u64,
     pub(super) unsent: u64,
     pub(super) latest_send_us: u32,
     #[serde(with = "records")]
@@ -45,6 +46,7 @@ impl Part {
         merge_numbered(&mut self.lanes, other.lanes, |mine, other| mine.merge(&other));
         self.connections.merge(&other.connections);
         self.connects.merge(other.connects);
+        self.not_taken += other.not_taken;
         self.unsent += other.unsent;
         self.latest_send_us = self.latest_send_us.max(other.latest_send_us);
         self.arrivals.extend(other.arrivals);

@@ -38,6 +38,8 @@ impl Outcome {
             verdict,
             broker_usage: Vec::new(),
             own_cpu_seconds: 0.0,
+            unacknowledged: unacknowledged(&part),
+            not_taken: part.not_taken,
             unsent: part.unsent,
             latest_send_ms: f64::from(part.latest_send_us) / 1e3,
             connections: connections(&part.connections),
@@ -60,6 +62,12 @@ impl Throughput {
     pub fn seconds_range(&self) -> Range<usize> {
         self.from_second as usize..(self.from_second + self.seconds) as usize
     }
+}
+
+/// Messages that were attempted, and neither published nor refused.
+fn unacknowledged(part: &Part) -> u64 {
+    let open: u64 = part.streams.iter().map(|(_, sent)| sent.attempted() - sent.published()).sum();
+    open.saturating_sub(part.not_taken)
 }
 
 /// The seconds that count on each side.
@@ -302,6 +310,22 @@ mod tests {
         assert_eq!(outcome.latency.map(|latency| (latency.min, latency.max)), Some((2.0, 4.0)));
         assert_eq!(outcome.latency_uncorrected, None);
         assert_eq!(outcome.verdict, Verdict { foreign: 2, exact: true, ..Verdict::default() });
+    }
+
+    #[test]
+    fn what_was_sent_and_neither_taken_nor_refused_is_counted() {
+        let plan = example::plan(vec![Audience { count: 1, ..example::audience("all", "#") }]);
+        let layout = Arc::new(Layout::of(&plan).unwrap());
+        let mut recorder = Recorder::new(layout.clone(), &plan, START_NS);
+        recorder.attempted(0, 10);
+        recorder.published(0, 0..4, START_NS);
+        recorder.not_taken();
+        let mut part = recorder.into_part();
+        let mut other = Recorder::new(layout.clone(), &plan, START_NS);
+        other.not_taken();
+        part.merge(other.into_part());
+        let outcome = Outcome::of(&plan, &layout, part);
+        assert_eq!((outcome.unacknowledged, outcome.not_taken, outcome.verdict.expected), (4, 2, 4));
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub struct Recorder {
     lanes: Numbered<LaneTally>,
     connections: ConnectionCounts,
     connects: Latencies,
+    not_taken: u64,
     unsent: u64,
     latest_send_us: u32,
     arrivals: Vec<MessageRecord>,
@@ -79,6 +80,7 @@ impl Recorder {
             lanes: Numbered::new(receivers.saturating_mul(streams)),
             connections: ConnectionCounts::default(),
             connects: Latencies::new(DIGITS),
+            not_taken: 0,
             unsent: 0,
             latest_send_us: 0,
             arrivals: Vec::new(),
@@ -114,6 +116,11 @@ impl Recorder {
             self.departures.extend(sequences.clone().map(record));
         }
         self.stream(stream).publish(sequences);
+    }
+
+    /// The broker has refused a message that was handed to a socket.
+    pub fn not_taken(&mut self) {
+        self.not_taken += 1;
     }
 
     /// A message was handed to a socket by so much after its due time.
@@ -222,6 +229,7 @@ impl Recorder {
             lanes: renumber(self.lanes, lane_of, LaneTally::pack),
             connections: self.connections,
             connects: self.connects.pack(),
+            not_taken: self.not_taken,
             unsent: self.unsent,
             latest_send_us: self.latest_send_us,
             arrivals: self.arrivals,
