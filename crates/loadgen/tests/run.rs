@@ -68,13 +68,21 @@ fn a_good_broker_is_found_to_be_good() {
         "--interval 1ms --qos 1",
         "--closed=10 --messages 200",
         "--payload 600 --threads 1",
-        "--payload 8",
     ] {
         let address = fake_broker::start(Faults::default());
         let holds = "lost=0,duplicated=0,out_of_order=0,foreign=0,wrong=0,expected>=100";
         let text = run(&format!("run --broker {address} --assert {holds} {line}"));
         assert!(text.contains("assertion holds: lost = 0, wanted = 0"), "{line}: {text}");
     }
+}
+
+#[test]
+fn of_payloads_too_small_to_be_told_apart_only_numbers_are_known() {
+    let address = fake_broker::start(Faults::default());
+    run(&format!("run --broker {address} --payload 8 --assert lost=0,duplicated=0,foreign=0,expected=100"));
+    let (text, result) = try_run(&format!("run --broker {address} --payload 8 --assert out_of_order=0,wrong=0"));
+    assert!(matches!(result, Err(LoadgenError::Assertions { failed: 2, of: 2 })), "{result:?}");
+    assert!(text.contains("assertion failed: wrong = unknown, wanted = 0"), "{text}");
 }
 
 #[test]

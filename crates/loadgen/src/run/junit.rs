@@ -6,12 +6,15 @@ use super::Outcome;
 use super::assertion::{Assertion, Check};
 use super::figure::Figure;
 
-/// Writes a test case for each of `checks`, or for each kind of fault where there are none.
+/// Writes a test case for each of `checks`, or for each kind of fault that the run can see where there are none.
 pub(crate) fn write(out: &mut dyn Write, outcome: &Outcome, checks: &[Check]) -> io::Result<()> {
     let of_verdict;
     let checks = match checks {
         [] => {
-            of_verdict = faults(outcome).map(|assertion| assertion.check(outcome)).collect::<Vec<_>>();
+            of_verdict = faults(outcome)
+                .map(|assertion| assertion.check(outcome))
+                .filter(|check| check.value.is_some())
+                .collect::<Vec<_>>();
             of_verdict.as_slice()
         }
         checks => checks,
@@ -125,6 +128,21 @@ mod tests {
         let failed: Vec<_> =
             cases.iter().filter(|case| case.has_children()).filter_map(|case| case.attribute("name")).collect();
         assert_eq!(failed, ["lost = 0", "out_of_order = 0"]);
+    }
+
+    #[test]
+    fn a_kind_of_fault_that_cannot_be_seen_is_no_test_case() {
+        let names = |outcome: &Outcome| {
+            let text = report(outcome, "");
+            let document = roxmltree::Document::parse(&text).unwrap();
+            let cases = document.descendants().filter_map(|node| Some(node.attribute("name")?.strip_suffix(" = 0")?));
+            cases.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let mut outcome = sample::outcome();
+        outcome.verdict.exact = false;
+        assert_eq!(names(&outcome), ["lost", "duplicated_unmarked", "foreign", "not_taken", "unacknowledged"]);
+        outcome.plan.publishers.count = 0;
+        assert_eq!(names(&outcome), ["foreign", "not_taken", "unacknowledged"]);
     }
 
     #[test]
