@@ -249,6 +249,18 @@ fn the_highest_rate_is_looked_for_and_steps_are_shown() {
 }
 
 #[test]
+fn a_rate_at_which_the_broker_drops_its_clients_is_too_high() {
+    // It has 500 messages of the first rate, and ends all connections within the second one.
+    let address = fake_broker::start(Faults { die: Some(700), ..Faults::default() });
+    let line = format!("run --broker {address} --publish-rate 1000 --step 500ms --find-rate max<60s");
+    let text = run(&line);
+    let is_told =
+        |line: &str| line.contains(" 2000 msg/s: no latency: too high: ") && line.contains("lost its connection");
+    assert!(text.lines().any(is_told), "{text}");
+    assert!(text.contains("highest rate with max < 60000 ms: "), "{text}");
+}
+
+#[test]
 fn a_broker_that_is_not_there_is_an_error_of_one_line() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -270,6 +282,7 @@ fn arguments_that_contradict_each_other_are_refused() {
         "--assert lots=0",
         "--assert p99<50",
         "--find-rate p99<1s --messages 5",
+        "--find-rate p99<1s --time 5",
         "--token x",
     ] {
         let words = format!("tenbin run {line}");

@@ -29,7 +29,7 @@ pub struct RunArgs {
 
     /// Find the highest rate of publishing at which this holds ('p99<50ms'), nothing is lost and the rate is reached
     #[arg(long, value_name = "EXPR,…", help_heading = "Results")]
-    #[arg(conflicts_with_all = ["assertions", "interval", "closed", "messages", "out", "junit", "record_file"])]
+    #[arg(conflicts_with_all = ["assertions", "interval", "closed", "messages", "time", "out", "junit", "record_file"])]
     pub(crate) find_rate: Option<Assertions>,
 
     /// How long each rate is tried

@@ -92,9 +92,13 @@ async fn find_rate(
     while let Some(rate) = search.next() {
         let plan = saturate::step_of(plan(args, conf, brokers)?, rate, args.step)?;
         let means = Means { title: format!("{rate} msg/s: "), ..means.clone() };
-        let outcome = perform(&plan, brokers, &means, &mut Progress::new()).await?.outcome;
-        let faults = saturate::faults(&outcome, rate, args.step, bound);
-        saturate::write_step(out, rate, &outcome, &faults)?;
+        let (latency, faults) = match perform(&plan, brokers, &means, &mut Progress::new()).await {
+            Ok(Finished { outcome, .. }) => (outcome.latency, saturate::faults(&outcome, rate, args.step, bound)),
+            // A broker may drop whom it cannot keep up with; one of ours that has ended is another error.
+            Err(error @ LoadgenError::ConnectionLost { .. }) => (None, vec![error.to_string()]),
+            Err(error) => return Err(error),
+        };
+        saturate::write_step(out, rate, latency, &faults)?;
         search.tried(rate, faults.is_empty());
     }
     saturate::write_result(out, &search, bound)
