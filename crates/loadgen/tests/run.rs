@@ -167,6 +167,38 @@ fn a_failing_assertion_is_an_error_and_says_what_was_found() {
 }
 
 #[test]
+fn a_run_that_fails_leaves_a_junit_report_with_an_error_and_no_old_one() {
+    let address = fake_broker::start(Faults { die: Some(3), ..Faults::default() });
+    let directory = Directory::new("junit-error");
+    std::fs::create_dir_all(&directory.0).expect("a directory");
+    let junit = directory.0.join("junit.xml");
+    std::fs::write(&junit, "of another run").expect("a file");
+    let (text, result) = try_run(&format!("run --broker {address} --assert lost=0 --junit {}", junit.display()));
+    let error = result.expect_err(&text);
+    assert!(matches!(error, LoadgenError::ConnectionLost { .. }), "{error}");
+    let xml = std::fs::read_to_string(&junit).expect("a report");
+    let document = roxmltree::Document::parse(&xml).expect("well-formed");
+    let errors: Vec<_> = document.descendants().filter(|node| node.has_tag_name("error")).collect();
+    let [told] = errors.as_slice() else { panic!("one error: {xml}") };
+    assert_eq!(told.attribute("message"), Some(error.to_string().as_str()));
+    let suite = document.descendants().find(|node| node.has_tag_name("testsuite")).expect("a suite");
+    assert_eq!((suite.attribute("tests"), suite.attribute("errors")), (Some("1"), Some("1")));
+}
+
+#[test]
+fn a_report_that_cannot_be_written_does_not_take_the_judgement_with_it() {
+    let address = fake_broker::start(Faults { lose: Some(3), ..Faults::default() });
+    let directory = Directory::new("junit-unwritten");
+    std::fs::create_dir_all(&directory.0).expect("a directory");
+    let (junit, out) = (directory.0.join("junit.xml"), directory.0.join("a-file"));
+    std::fs::write(&out, "no directory").expect("a file");
+    let line = format!("--assert lost=0 --junit {} --out {}", junit.display(), out.display());
+    let (text, result) = try_run(&format!("run --broker {address} --subscriber-timeout 300ms {line}"));
+    assert!(result.is_err() && text.contains("assertion failed: lost = 1"), "{result:?} {text}");
+    assert!(std::fs::read_to_string(&junit).expect("a report").contains("<failure"));
+}
+
+#[test]
 fn the_record_of_mqttloader_has_a_row_for_each_message_on_both_sides() {
     let address = fake_broker::start(Faults::default());
     let directory = Directory::new("record");

@@ -49,7 +49,8 @@ pub struct RunArgs {
     #[arg(long, alias = "output", value_name = "DIR", help_heading = "Results")]
     pub(crate) record_file: Option<PathBuf>,
 
-    /// Write a JUnit report: a test case for each assertion, or for each kind of fault where there is none
+    /// Write a JUnit report: a test case for each assertion, or for each kind of fault where there is none (of which none
+    /// changes the exit code), or one with an error where the run fails
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub(crate) junit: Option<PathBuf>,
 

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use super::Outcome;
 use super::assertion::{Assertion, Check};
 use super::figure::Figure;
+use crate::LoadgenError;
 
 /// Writes a test case for each of `checks`, or for each kind of fault that the run can see where there are none.
 pub(crate) fn write(out: &mut dyn Write, outcome: &Outcome, checks: &[Check]) -> io::Result<()> {
@@ -46,6 +47,17 @@ pub(crate) fn write(out: &mut dyn Write, outcome: &Outcome, checks: &[Check]) ->
     }
     writeln!(out, "    <system-out>{}</system-out>", Escaped(&outcome.notes.join("\n")))?;
     writeln!(out, "  </testsuite>\n</testsuites>")
+}
+
+/// Writes a single test case for a run of which nothing came but `error`.
+pub(crate) fn write_error(out: &mut dyn Write, error: &LoadgenError) -> io::Result<()> {
+    let error = Escaped(&error.to_string()).to_string();
+    writeln!(out, r#"<?xml version="1.0" encoding="UTF-8"?>"#)?;
+    writeln!(out, r#"<testsuites tests="1" failures="0" errors="1">"#)?;
+    writeln!(out, r#"  <testsuite name="tenbin loadgen run" tests="1" failures="0" errors="1" skipped="0">"#)?;
+    writeln!(out, r#"    <testcase classname="loadgen.run" name="the run">"#)?;
+    writeln!(out, r#"      <error type="run" message="{error}">{error}</error>"#)?;
+    writeln!(out, "    </testcase>\n  </testsuite>\n</testsuites>")
 }
 
 /// Nothing of what a broker must not do: above QoS 0 it may deliver again, but has to say so.
