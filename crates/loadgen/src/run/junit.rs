@@ -69,8 +69,8 @@ fn faults(outcome: &Outcome) -> impl Iterator<Item = Assertion> {
         .map(|name| Assertion::equal(Figure::find(name).expect("a figure that there is"), 0.0))
 }
 
-const FAULTS: [&str; 7] =
-    ["lost", "duplicated_unmarked", "to_another_member", "out_of_order", "foreign", "wrong", "not_taken"];
+const FAULTS: [&str; 8] =
+    ["lost", "duplicated_unmarked", "to_another_member", "out_of_order", "foreign", "wrong", "not_taken", "unsent"];
 
 /// `loadgen.run.BROKER`; a dot would begin another package.
 fn class_name(outcome: &Outcome) -> String {
@@ -136,7 +136,7 @@ mod tests {
         let text = report(&sample::outcome(), "");
         let document = roxmltree::Document::parse(&text).unwrap();
         let cases: Vec<_> = document.descendants().filter(|node| node.has_tag_name("testcase")).collect();
-        assert_eq!(cases.len(), 8);
+        assert_eq!(cases.len(), 9);
         let failed: Vec<_> =
             cases.iter().filter(|case| case.has_children()).filter_map(|case| case.attribute("name")).collect();
         assert_eq!(failed, ["lost = 0", "out_of_order = 0"]);
@@ -152,9 +152,12 @@ mod tests {
         };
         let mut outcome = sample::outcome();
         outcome.verdict.exact = false;
-        assert_eq!(names(&outcome), ["lost", "duplicated_unmarked", "foreign", "not_taken", "unacknowledged"]);
+        assert_eq!(
+            names(&outcome),
+            ["lost", "duplicated_unmarked", "foreign", "not_taken", "unsent", "unacknowledged"]
+        );
         outcome.plan.publishers.count = 0;
-        assert_eq!(names(&outcome), ["foreign", "not_taken", "unacknowledged"]);
+        assert_eq!(names(&outcome), ["foreign", "not_taken", "unsent", "unacknowledged"]);
     }
 
     #[test]

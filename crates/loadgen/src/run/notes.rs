@@ -12,6 +12,13 @@ impl Outcome {
                 self.unacknowledged > 0,
                 format!("{} messages were sent and never acknowledged; they are not expected", self.unacknowledged),
             ),
+            (
+                self.unsent > 0,
+                format!(
+                    "{} messages were due and never sent: latency has what they had waited until then, and is longer",
+                    self.unsent
+                ),
+            ),
             (is_blind, "nothing is expected: no subscriber's filter matches what was published".to_owned()),
         ];
         lines.into_iter().filter_map(|(is_so, line)| is_so.then_some(line)).collect()
@@ -36,6 +43,8 @@ mod tests {
         let mut outcome = Outcome { not_taken: 2, unacknowledged: 1, ..sample::outcome() };
         let notes = outcome.notes_of_sending();
         assert!(notes[0].starts_with("2 messages were not taken") && notes[1].starts_with("1 messages were sent"));
+        let overloaded = Outcome { unsent: 3, ..sample::outcome() };
+        assert!(overloaded.notes_of_sending()[0].starts_with("3 messages were due and never sent"));
 
         outcome.verdict = Verdict::default();
         assert!(outcome.notes_of_sending()[2].starts_with("nothing is expected"));

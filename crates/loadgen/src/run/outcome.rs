@@ -18,8 +18,9 @@ pub struct Outcome {
     pub published: Throughput,
     /// Arrivals at all subscribers, copies too; without foreign and wrong ones.
     pub received: Throughput,
-    /// From a message's due time to its arrival, over the seconds between the ramps, and those after the time of the run
-    /// too. With [`Pace::Open`](super::Pace::Open) this is what a user waits.
+    /// From a message's due time to its arrival, of arrivals in the seconds between the ramps, and in those after the time
+    /// of the run too. Messages that were due and never sent ([`Outcome::unsent`]) are in it with what they had waited when
+    /// the time was over, which is less than they would have. With [`Pace::Open`](super::Pace::Open) this is what a user waits.
     pub latency: Option<Latency>,
     /// From the moment at which a message was handed to the socket to its arrival: what a load tester shows that does
     /// not correct for coordinated omission. `None` where payloads are too small to carry it.

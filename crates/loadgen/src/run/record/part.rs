@@ -26,6 +26,8 @@ pub struct Part {
     pub(super) connects: PackedLatencies,
     pub(super) not_taken: u64,
     pub(super) unsent: u64,
+    /// How long those had waited when the time was over.
+    pub(super) unsent_waited: PackedLatencies,
     pub(super) latest_send_us: u32,
     #[serde(with = "records")]
     pub(super) arrivals: Vec<MessageRecord>,
@@ -48,6 +50,7 @@ impl Part {
         self.connects.merge(other.connects);
         self.not_taken += other.not_taken;
         self.unsent += other.unsent;
+        self.unsent_waited.merge(other.unsent_waited);
         self.latest_send_us = self.latest_send_us.max(other.latest_send_us);
         self.arrivals.extend(other.arrivals);
         self.departures.extend(other.departures);
