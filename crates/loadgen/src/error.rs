@@ -92,6 +92,11 @@ pub enum LoadgenError {
         /// Of how many.
         of: usize,
     },
+    /// No rate of publishing is low enough for what was asked of it.
+    NoRate {
+        /// What was asked.
+        bound: String,
+    },
     /// Results could not be printed.
     Print(io::Error),
     /// Stopped from outside.
@@ -137,6 +142,7 @@ impl fmt::Display for LoadgenError {
             Self::Write { path, source } => write!(f, "cannot write {}: {source}", path.display()),
             Self::Assertions { failed, of: 1 } if *failed == 1 => f.write_str("the assertion failed"),
             Self::Assertions { failed, of } => write!(f, "{failed} of {of} assertions failed"),
+            Self::NoRate { bound } => write!(f, "{bound} does not hold at any rate that was tried"),
             Self::Print(source) => write!(f, "cannot print the results: {source}"),
             Self::Interrupted => f.write_str("interrupted"),
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::LoadgenError;
 use crate::run::assertion::{Assertions, Check};
-use crate::run::{Outcome, Pace, Plan, planning};
+use crate::run::{Latency, Outcome, Pace, Plan, planning};
 
 /// Where the search is.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -71,10 +71,10 @@ pub(crate) fn faults(outcome: &Outcome, rate: f64, step: Duration, bound: &Asser
 pub(crate) fn write_step(
     out: &mut dyn Write,
     rate: f64,
-    outcome: &Outcome,
+    latency: Option<Latency>,
     faults: &[String],
 ) -> Result<(), LoadgenError> {
-    let latency = outcome.latency.map_or("no latency".to_owned(), |latency| {
+    let latency = latency.map_or("no latency".to_owned(), |latency| {
         format!("p50 {:.3}, p99 {:.3}, max {:.3} ms", latency.p50, latency.p99, latency.max)
     });
     let verdict = if faults.is_empty() { "held".to_owned() } else { format!("too high: {}", faults.join("; ")) };
@@ -82,11 +82,14 @@ pub(crate) fn write_step(
 }
 
 /// What was found.
+///
+/// # Errors
+/// No rate held.
 pub(crate) fn write_result(out: &mut dyn Write, search: &Search, bound: &Assertions) -> Result<(), LoadgenError> {
     match (search.held, search.failed) {
         (Some(held), Some(failed)) => writeln!(out, "highest rate with {bound}: {held} msg/s ({failed} is too high)"),
         (Some(held), None) => writeln!(out, "highest rate with {bound}: above {held} msg/s, beyond what was tried"),
-        (None, _) => writeln!(out, "{bound} does not hold at any rate that was tried"),
+        (None, _) => return Err(LoadgenError::NoRate { bound: bound.to_string() }),
     }
     .map_err(LoadgenError::Print)
 }
@@ -143,6 +146,14 @@ mod tests {
         assert!(found.held.is_none() && tried.len() < 12, "{tried:?}");
         let (found, tried) = search(1000.0, f64::INFINITY);
         assert!(found.failed.is_none() && tried.len() < 20, "{tried:?}");
+    }
+
+    #[test]
+    fn where_no_rate_holds_that_is_an_error() {
+        let bound = "p99<50ms".parse().unwrap();
+        let error = write_result(&mut Vec::new(), &search(1000.0, 0.0).0, &bound).unwrap_err();
+        assert_eq!(error.to_string(), "p99 < 50 ms does not hold at any rate that was tried");
+        assert!(write_result(&mut Vec::new(), &search(1000.0, 3.0).0, &bound).is_ok());
     }
 
     #[test]

@@ -68,13 +68,21 @@ fn a_good_broker_is_found_to_be_good() {
         "--interval 1ms --qos 1",
         "--closed=10 --messages 200",
         "--payload 600 --threads 1",
-        "--payload 8",
     ] {
         let address = fake_broker::start(Faults::default());
         let holds = "lost=0,duplicated=0,out_of_order=0,foreign=0,wrong=0,expected>=100";
         let text = run(&format!("run --broker {address} --assert {holds} {line}"));
         assert!(text.contains("assertion holds: lost = 0, wanted = 0"), "{line}: {text}");
     }
+}
+
+#[test]
+fn of_payloads_too_small_to_be_told_apart_only_numbers_are_known() {
+    let address = fake_broker::start(Faults::default());
+    run(&format!("run --broker {address} --payload 8 --assert lost=0,duplicated=0,foreign=0,expected=100"));
+    let (text, result) = try_run(&format!("run --broker {address} --payload 8 --assert out_of_order=0,wrong=0"));
+    assert!(matches!(result, Err(LoadgenError::Assertions { failed: 2, of: 2 })), "{result:?}");
+    assert!(text.contains("assertion failed: wrong = unknown, wanted = 0"), "{text}");
 }
 
 #[test]
@@ -113,6 +121,30 @@ fn a_damaged_message_is_wrong_and_lost() {
 }
 
 #[test]
+fn what_is_not_acknowledged_or_refused_is_no_silent_success() {
+    for (faults, figures, note) in [
+        (
+            Faults { swallow: Some(5), ..Faults::default() },
+            "published=5,lost=0,unacknowledged=1,not_taken=0",
+            "note: 1 messages were sent and never acknowledged",
+        ),
+        (
+            Faults { refuse: true, ..Faults::default() },
+            "expected=0,unacknowledged=0,not_taken=20",
+            "note: 20 messages were not taken",
+        ),
+    ] {
+        let address = fake_broker::start(faults);
+        let line = "--qos 1 --in-flight 1 --messages 20 --time 1 --subscriber-timeout 300ms";
+        let text = run(&format!("run --broker {address} {line} --assert {figures}"));
+        assert!(text.contains(note), "{text}");
+    }
+    let address = fake_broker::start(Faults::default());
+    let text = run(&format!("run --broker {address} --topic a --filter b --assert expected=0,published=100"));
+    assert!(text.contains("note: nothing is expected"), "{text}");
+}
+
+#[test]
 fn a_failing_assertion_is_an_error_and_says_what_was_found() {
     let address = fake_broker::start(Faults { lose: Some(3), ..Faults::default() });
     let directory = Directory::new("junit");
@@ -132,6 +164,38 @@ fn a_failing_assertion_is_an_error_and_says_what_was_found() {
     let is_case = |node: &roxmltree::Node<'_, '_>| node.has_tag_name("testcase");
     let failed = document.descendants().filter(is_case).filter(roxmltree::Node::has_children);
     assert_eq!(failed.filter_map(|case| case.attribute("name")).collect::<Vec<_>>(), ["lost = 0"]);
+}
+
+#[test]
+fn a_run_that_fails_leaves_a_junit_report_with_an_error_and_no_old_one() {
+    let address = fake_broker::start(Faults { die: Some(3), ..Faults::default() });
+    let directory = Directory::new("junit-error");
+    std::fs::create_dir_all(&directory.0).expect("a directory");
+    let junit = directory.0.join("junit.xml");
+    std::fs::write(&junit, "of another run").expect("a file");
+    let (text, result) = try_run(&format!("run --broker {address} --assert lost=0 --junit {}", junit.display()));
+    let error = result.expect_err(&text);
+    assert!(matches!(error, LoadgenError::ConnectionLost { .. }), "{error}");
+    let xml = std::fs::read_to_string(&junit).expect("a report");
+    let document = roxmltree::Document::parse(&xml).expect("well-formed");
+    let errors: Vec<_> = document.descendants().filter(|node| node.has_tag_name("error")).collect();
+    let [told] = errors.as_slice() else { panic!("one error: {xml}") };
+    assert_eq!(told.attribute("message"), Some(error.to_string().as_str()));
+    let suite = document.descendants().find(|node| node.has_tag_name("testsuite")).expect("a suite");
+    assert_eq!((suite.attribute("tests"), suite.attribute("errors")), (Some("1"), Some("1")));
+}
+
+#[test]
+fn a_report_that_cannot_be_written_does_not_take_the_judgement_with_it() {
+    let address = fake_broker::start(Faults { lose: Some(3), ..Faults::default() });
+    let directory = Directory::new("junit-unwritten");
+    std::fs::create_dir_all(&directory.0).expect("a directory");
+    let (junit, out) = (directory.0.join("junit.xml"), directory.0.join("a-file"));
+    std::fs::write(&out, "no directory").expect("a file");
+    let line = format!("--assert lost=0 --junit {} --out {}", junit.display(), out.display());
+    let (text, result) = try_run(&format!("run --broker {address} --subscriber-timeout 300ms {line}"));
+    assert!(result.is_err() && text.contains("assertion failed: lost = 1"), "{result:?} {text}");
+    assert!(std::fs::read_to_string(&junit).expect("a report").contains("<failure"));
 }
 
 #[test]
@@ -217,6 +281,18 @@ fn the_highest_rate_is_looked_for_and_steps_are_shown() {
 }
 
 #[test]
+fn a_rate_at_which_the_broker_drops_its_clients_is_too_high() {
+    // It has 500 messages of the first rate, and ends all connections within the second one.
+    let address = fake_broker::start(Faults { die: Some(700), ..Faults::default() });
+    let line = format!("run --broker {address} --publish-rate 1000 --step 500ms --find-rate max<60s");
+    let text = run(&line);
+    let is_told =
+        |line: &str| line.contains(" 2000 msg/s: no latency: too high: ") && line.contains("lost its connection");
+    assert!(text.lines().any(is_told), "{text}");
+    assert!(text.contains("highest rate with max < 60000 ms: "), "{text}");
+}
+
+#[test]
 fn a_broker_that_is_not_there_is_an_error_of_one_line() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -238,6 +314,7 @@ fn arguments_that_contradict_each_other_are_refused() {
         "--assert lots=0",
         "--assert p99<50",
         "--find-rate p99<1s --messages 5",
+        "--find-rate p99<1s --time 5",
         "--token x",
     ] {
         let words = format!("tenbin run {line}");

@@ -182,6 +182,8 @@ pub(super) fn connections(outcome: &Outcome) -> Table {
         ("cut by the run", count(c.cut)),
         ("came back to their session", count(c.sessions_present)),
         ("Wills that arrived", count(c.wills)),
+        ("never acknowledged, messages", count(outcome.unacknowledged)),
+        ("refused, messages", count(outcome.not_taken)),
         ("not sent in time, messages", count(outcome.unsent)),
         ("latest message, ms after its time", short(outcome.latest_send_ms)),
         ("processor time of the load itself, s", fixed(outcome.own_cpu_seconds, 2)),

@@ -185,6 +185,8 @@ fn outcome(plan: Plan, start_ns: u64, records: &[MessageRecord]) -> Outcome {
             resident_peak_kib: 14_200,
         }],
         own_cpu_seconds: 0.63,
+        unacknowledged: 0,
+        not_taken: 0,
         unsent: 0,
         latest_send_ms: 1599.0,
         connections: Connections { accepted: 7, accepted_per_second: 2100.0, ..Connections::default() },

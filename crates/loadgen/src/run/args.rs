@@ -29,7 +29,7 @@ pub struct RunArgs {
 
     /// Find the highest rate of publishing at which this holds ('p99<50ms'), nothing is lost and the rate is reached
     #[arg(long, value_name = "EXPR,…", help_heading = "Results")]
-    #[arg(conflicts_with_all = ["assertions", "interval", "closed", "messages", "out", "junit", "record_file"])]
+    #[arg(conflicts_with_all = ["assertions", "interval", "closed", "messages", "time", "out", "junit", "record_file"])]
     pub(crate) find_rate: Option<Assertions>,
 
     /// How long each rate is tried
@@ -49,7 +49,8 @@ pub struct RunArgs {
     #[arg(long, alias = "output", value_name = "DIR", help_heading = "Results")]
     pub(crate) record_file: Option<PathBuf>,
 
-    /// Write a JUnit report: a test case for each assertion, or for each kind of fault where there is none
+    /// Write a JUnit report: a test case for each assertion, or for each kind of fault where there is none (of which none
+    /// changes the exit code), or one with an error where the run fails
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub(crate) junit: Option<PathBuf>,
 

@@ -197,6 +197,24 @@ mod tests {
     }
 
     #[test]
+    fn what_a_run_cannot_see_does_not_hold() {
+        let value = |outcome: &Outcome, text: &str| text.parse::<Assertions>().unwrap().check(outcome)[0].value;
+        let mut outcome = sample::outcome();
+        outcome.verdict.exact = false;
+        for text in ["out_of_order=0", "to_another_member=0", "wrong=0"] {
+            assert_eq!(value(&outcome, text), None, "{text}: payloads do not say which message they are");
+        }
+        assert_eq!((value(&outcome, "lost=0"), value(&outcome, "foreign=0")), (Some(3.0), Some(0.0)));
+
+        outcome = sample::outcome();
+        outcome.plan.publishers.count = 0;
+        for text in ["expected=0", "received>=0", "lost=0", "duplicated=0", "out_of_order=0", "wrong=0"] {
+            assert_eq!(value(&outcome, text), None, "{text}: others publish");
+        }
+        assert_eq!(value(&outcome, "foreign=0"), Some(0.0));
+    }
+
+    #[test]
     fn a_term_that_cannot_be_read_is_named() {
         for (text, term) in [
             ("lost=0,p99<50", "p99<50"),

@@ -1,8 +1,8 @@
 //! `run`: from arguments to results.
 
 use std::fs;
-use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 
 use super::args::RunArgs;
 use super::assertion::{Assertions, Check};
@@ -19,12 +19,29 @@ use crate::target::{RunningBroker, TargetArg, TargetList};
 
 /// Makes the load that the arguments ask for and reports what came of it.
 pub(crate) async fn run(args: RunArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
-    unless_interrupted(run_all(&args, out)).await
+    match unless_interrupted(measure(&args, out)).await {
+        Ok(Some(measured)) => report(&args, &measured, out),
+        Ok(None) => Ok(()),
+        Err(error) => {
+            if let Some(path) = &args.junit {
+                // What became of the run says more than what became of its report.
+                let _ = write_junit(path, |file| junit::write_error(file, &error));
+            }
+            Err(error)
+        }
+    }
 }
 
-async fn run_all(args: &RunArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
+/// A run that is over, and where its record goes.
+struct Measured {
+    finished: Finished,
+    record_directory: Option<PathBuf>,
+}
+
+/// `None` where there is nothing more to be said: of a self-test and of a search.
+async fn measure(args: &RunArgs, out: &mut dyn Write) -> Result<Option<Measured>, LoadgenError> {
     if args.self_test {
-        return self_test(out).await;
+        return self_test(out).await.map(|()| None);
     }
     let conf = Conf::read(args.load.conf.as_deref())?;
     let mut brokers = brokers(args, &conf).await?;
@@ -35,14 +52,21 @@ async fn run_all(args: &RunArgs, out: &mut dyn Write) -> Result<(), LoadgenError
         title: String::new(),
     };
     if let Some(bound) = &args.find_rate {
-        return find_rate(args, &conf, bound, &mut brokers, &means, out).await;
+        return find_rate(args, &conf, bound, &mut brokers, &means, out).await.map(|()| None);
     }
-    let record_directory = args.record_file.as_deref().or(conf.output.as_deref());
+    let record_directory = args.record_file.clone().or_else(|| conf.output.clone());
     let plan = Plan { records: args.records || record_directory.is_some(), ..plan(args, &conf, &brokers)? };
     let finished = perform(&plan, &mut brokers, &means, &mut Progress::new()).await?;
-    summary::write(out, &finished.outcome).map_err(LoadgenError::Print)?;
-    write_files(args, record_directory, &finished)?;
-    judge(args, &finished.outcome, out)
+    Ok(Some(Measured { finished, record_directory }))
+}
+
+/// Whatever cannot be written, the rest is.
+fn report(args: &RunArgs, measured: &Measured, out: &mut dyn Write) -> Result<(), LoadgenError> {
+    let Measured { finished, record_directory } = measured;
+    let printed = summary::write(out, &finished.outcome).map_err(LoadgenError::Print);
+    let written = write_files(args, record_directory.as_deref(), finished);
+    let judged = judge(args, &finished.outcome, out);
+    printed.and(written).and(judged)
 }
 
 /// Those of the arguments, else that of the file, else one on this machine; started if they are to be.
@@ -92,9 +116,13 @@ async fn find_rate(
     while let Some(rate) = search.next() {
         let plan = saturate::step_of(plan(args, conf, brokers)?, rate, args.step)?;
         let means = Means { title: format!("{rate} msg/s: "), ..means.clone() };
-        let outcome = perform(&plan, brokers, &means, &mut Progress::new()).await?.outcome;
-        let faults = saturate::faults(&outcome, rate, args.step, bound);
-        saturate::write_step(out, rate, &outcome, &faults)?;
+        let (latency, faults) = match perform(&plan, brokers, &means, &mut Progress::new()).await {
+            Ok(Finished { outcome, .. }) => (outcome.latency, saturate::faults(&outcome, rate, args.step, bound)),
+            // A broker may drop whom it cannot keep up with; one of ours that has ended is another error.
+            Err(error @ LoadgenError::ConnectionLost { .. }) => (None, vec![error.to_string()]),
+            Err(error) => return Err(error),
+        };
+        saturate::write_step(out, rate, latency, &faults)?;
         search.tried(rate, faults.is_empty());
     }
     saturate::write_result(out, &search, bound)
@@ -111,23 +139,27 @@ fn write_files(args: &RunArgs, record_directory: Option<&Path>, finished: &Finis
     Ok(())
 }
 
-/// Says what became of the assertions, here and in the JUnit report.
+/// Says what became of the assertions, in the JUnit report and here.
 ///
 /// # Errors
 /// One of them failed.
 fn judge(args: &RunArgs, outcome: &Outcome, out: &mut dyn Write) -> Result<(), LoadgenError> {
     let checks: Vec<Check> = args.assertions.iter().flat_map(|assertions| assertions.check(outcome)).collect();
+    if let Some(path) = &args.junit {
+        write_junit(path, |file| junit::write(file, outcome, &checks))?;
+    }
     for check in &checks {
         let what = if check.holds { "holds" } else { "failed" };
         writeln!(out, "assertion {what}: {}", check.found()).map_err(LoadgenError::Print)?;
-    }
-    if let Some(path) = &args.junit {
-        let file = fs::File::create(path).map(BufWriter::new);
-        file.and_then(|mut file| junit::write(&mut file, outcome, &checks).and_then(|()| file.flush()))
-            .map_err(|source| LoadgenError::Write { path: path.clone(), source })?;
     }
     match checks.iter().filter(|check| !check.holds).count() {
         0 => Ok(()),
         failed => Err(LoadgenError::Assertions { failed, of: checks.len() }),
     }
+}
+
+fn write_junit(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), LoadgenError> {
+    let file = fs::File::create(path).map(BufWriter::new);
+    file.and_then(|mut file| write(&mut file).and_then(|()| file.flush()))
+        .map_err(|source| LoadgenError::Write { path: path.to_owned(), source })
 }

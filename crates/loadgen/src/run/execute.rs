@@ -118,9 +118,7 @@ pub(crate) async fn execute_closely(
         outcome.broker_usage = broker_usage(plan, &outcome, &between, &samples, &pids);
         outcome.notes.extend(note_of_busy_threads(between.busiest));
     }
-    if status.not_taken > 0 {
-        outcome.notes.push(format!("{} messages were not taken by the broker", status.not_taken));
-    }
+    outcome.notes.extend(outcome.notes_of_sending());
     Ok(Execution { outcome, status, arrivals, departures, samples })
 }
 

@@ -1,6 +1,6 @@
 //! Figures of a run that assertions and comparisons name.
 
-use super::{Latency, Outcome};
+use super::{Latency, Outcome, Verdict};
 
 /// A figure with a name.
 #[derive(Debug)]
@@ -89,6 +89,16 @@ fn connect(outcome: &Outcome, of: fn(&Latency) -> f64) -> Option<f64> {
     outcome.connects.as_ref().map(of)
 }
 
+/// Of the verdict, which there is none of where others publish.
+fn judged(outcome: &Outcome, of: fn(&Verdict) -> u64) -> Option<f64> {
+    (outcome.plan.publishers.count > 0).then(|| of(&outcome.verdict) as f64)
+}
+
+/// Of the verdict, where payloads say which message they are.
+fn told_apart(outcome: &Outcome, of: fn(&Verdict) -> u64) -> Option<f64> {
+    if outcome.verdict.exact { judged(outcome, of) } else { None }
+}
+
 /// Of the audience whose messages wait longest.
 fn waiting(outcome: &Outcome, of: fn(&Latency) -> f64) -> Option<f64> {
     outcome.audiences.iter().filter_map(|audience| audience.waiting.as_ref().map(of)).reduce(f64::max)
@@ -101,29 +111,31 @@ fn least(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
 
 /// All figures, in the order of `--help`.
 pub(crate) const FIGURES: &[Figure] = &[
-    number("expected", "deliveries that published messages call for", |o| Some(o.verdict.expected as f64)),
-    number("received", "of these, those that came", |o| Some(o.verdict.received as f64)),
-    number("lost", "of these, those that never came", |o| Some(o.verdict.lost as f64)),
-    number("duplicated", "further copies", |o| Some(o.verdict.duplicated as f64)),
-    number("duplicated_unmarked", "of these, those without the DUP flag", |o| {
-        Some(o.verdict.duplicated_unmarked as f64)
-    }),
+    number("expected", "deliveries that published messages call for", |o| judged(o, |v| v.expected)),
+    number("received", "of these, those that came", |o| judged(o, |v| v.received)),
+    number("lost", "of these, those that never came", |o| judged(o, |v| v.lost)),
+    number("duplicated", "further copies", |o| judged(o, |v| v.duplicated)),
+    number("duplicated_unmarked", "of these, those without the DUP flag", |o| judged(o, |v| v.duplicated_unmarked)),
     number("to_another_member", "of these, those to another member of the share group", |o| {
-        Some(o.verdict.to_another_member as f64)
+        told_apart(o, |v| v.to_another_member)
     }),
     number("out_of_order", "arrivals behind a later message of the same publisher and topic", |o| {
-        Some(o.verdict.out_of_order as f64)
+        told_apart(o, |v| v.out_of_order)
     }),
     number("unconfirmed", "arrivals of messages that were not acknowledged to their publisher", |o| {
-        Some(o.verdict.unconfirmed as f64)
+        judged(o, |v| v.unconfirmed)
     }),
     number("foreign", "arrivals that nobody in this run has sent", |o| Some(o.verdict.foreign as f64)),
-    number("wrong", "arrivals that are damaged, or nobody has subscribed to", |o| Some(o.verdict.wrong as f64)),
+    number("wrong", "arrivals that are damaged, or nobody has subscribed to", |o| told_apart(o, |v| v.wrong)),
     number("published", "messages published", |o| Some(o.published.messages as f64)),
     number("published_per_second", "mean of the seconds that count", |o| Some(o.published.average_per_second)),
     number("published_maximum", "best second that counts", |o| Some(o.published.maximum_per_second as f64)),
     number("received_per_second", "mean of the seconds that count", |o| Some(o.received.average_per_second)),
     number("received_maximum", "best second that counts", |o| Some(o.received.maximum_per_second as f64)),
+    number("unacknowledged", "messages that the broker has neither taken nor refused", |o| {
+        Some(o.unacknowledged as f64)
+    }),
+    number("not_taken", "messages that the broker has refused", |o| Some(o.not_taken as f64)),
     number("unsent", "messages that were due but had not been sent at the end", |o| Some(o.unsent as f64)),
     number("seconds", "how long it took", |o| Some(o.seconds)),
     ms("mean", "latency from the due time: mean", |o| due(o, |l| l.mean)),

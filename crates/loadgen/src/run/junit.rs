@@ -5,13 +5,17 @@ use std::io::{self, Write};
 use super::Outcome;
 use super::assertion::{Assertion, Check};
 use super::figure::Figure;
+use crate::LoadgenError;
 
-/// Writes a test case for each of `checks`, or for each kind of fault where there are none.
+/// Writes a test case for each of `checks`, or for each kind of fault that the run can see where there are none.
 pub(crate) fn write(out: &mut dyn Write, outcome: &Outcome, checks: &[Check]) -> io::Result<()> {
     let of_verdict;
     let checks = match checks {
         [] => {
-            of_verdict = faults().map(|assertion| assertion.check(outcome)).collect::<Vec<_>>();
+            of_verdict = faults(outcome)
+                .map(|assertion| assertion.check(outcome))
+                .filter(|check| check.value.is_some())
+                .collect::<Vec<_>>();
             of_verdict.as_slice()
         }
         checks => checks,
@@ -45,11 +49,28 @@ pub(crate) fn write(out: &mut dyn Write, outcome: &Outcome, checks: &[Check]) ->
     writeln!(out, "  </testsuite>\n</testsuites>")
 }
 
-/// Nothing of what a broker must not do: above QoS 0 it may deliver again, but has to say so.
-fn faults() -> impl Iterator<Item = Assertion> {
-    const FAULTS: [&str; 6] = ["lost", "duplicated_unmarked", "to_another_member", "out_of_order", "foreign", "wrong"];
-    FAULTS.into_iter().map(|name| Assertion::equal(Figure::find(name).expect("figures of the verdict"), 0.0))
+/// Writes a single test case for a run of which nothing came but `error`.
+pub(crate) fn write_error(out: &mut dyn Write, error: &LoadgenError) -> io::Result<()> {
+    let error = Escaped(&error.to_string()).to_string();
+    writeln!(out, r#"<?xml version="1.0" encoding="UTF-8"?>"#)?;
+    writeln!(out, r#"<testsuites tests="1" failures="0" errors="1">"#)?;
+    writeln!(out, r#"  <testsuite name="tenbin loadgen run" tests="1" failures="0" errors="1" skipped="0">"#)?;
+    writeln!(out, r#"    <testcase classname="loadgen.run" name="the run">"#)?;
+    writeln!(out, r#"      <error type="run" message="{error}">{error}</error>"#)?;
+    writeln!(out, "    </testcase>\n  </testsuite>\n</testsuites>")
 }
+
+/// Nothing of what a broker must not do: above QoS 0 it may deliver again, but has to say so.
+fn faults(outcome: &Outcome) -> impl Iterator<Item = Assertion> {
+    let ours = if outcome.gives_messages_up() { None } else { Some("unacknowledged") };
+    FAULTS
+        .into_iter()
+        .chain(ours)
+        .map(|name| Assertion::equal(Figure::find(name).expect("a figure that there is"), 0.0))
+}
+
+const FAULTS: [&str; 8] =
+    ["lost", "duplicated_unmarked", "to_another_member", "out_of_order", "foreign", "wrong", "not_taken", "unsent"];
 
 /// `loadgen.run.BROKER`; a dot would begin another package.
 fn class_name(outcome: &Outcome) -> String {
@@ -82,9 +103,11 @@ impl std::fmt::Display for Escaped<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::run::assertion::Assertions;
-    use crate::run::sample;
+    use crate::run::{CutWhose, Cuts, sample};
 
     fn report(outcome: &Outcome, assertions: &str) -> String {
         let checks = assertions.parse::<Assertions>().map(|assertions| assertions.check(outcome)).unwrap_or_default();
@@ -113,10 +136,45 @@ mod tests {
         let text = report(&sample::outcome(), "");
         let document = roxmltree::Document::parse(&text).unwrap();
         let cases: Vec<_> = document.descendants().filter(|node| node.has_tag_name("testcase")).collect();
-        assert_eq!(cases.len(), 6);
+        assert_eq!(cases.len(), 9);
         let failed: Vec<_> =
             cases.iter().filter(|case| case.has_children()).filter_map(|case| case.attribute("name")).collect();
         assert_eq!(failed, ["lost = 0", "out_of_order = 0"]);
+    }
+
+    #[test]
+    fn a_kind_of_fault_that_cannot_be_seen_is_no_test_case() {
+        let names = |outcome: &Outcome| {
+            let text = report(outcome, "");
+            let document = roxmltree::Document::parse(&text).unwrap();
+            let cases = document.descendants().filter_map(|node| Some(node.attribute("name")?.strip_suffix(" = 0")?));
+            cases.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let mut outcome = sample::outcome();
+        outcome.verdict.exact = false;
+        assert_eq!(
+            names(&outcome),
+            ["lost", "duplicated_unmarked", "foreign", "not_taken", "unsent", "unacknowledged"]
+        );
+        outcome.plan.publishers.count = 0;
+        assert_eq!(names(&outcome), ["foreign", "not_taken", "unsent", "unacknowledged"]);
+    }
+
+    #[test]
+    fn what_was_sent_and_not_acknowledged_is_a_fault_unless_the_run_has_cut_it_off() {
+        let mut outcome = Outcome { unacknowledged: 1, not_taken: 2, ..sample::outcome() };
+        let text = report(&outcome, "");
+        assert!(
+            text.contains("unacknowledged = 1, wanted = 0") && text.contains("not_taken = 2, wanted = 0"),
+            "{text}"
+        );
+
+        let (every, away) = (Duration::from_secs(1), Duration::ZERO);
+        outcome.plan.cuts = Some(Cuts { whose: CutWhose::Publishers, every, away });
+        assert!(!report(&outcome, "").contains("unacknowledged"), "they went with their sessions");
+        outcome.plan.publishers.qos = 1;
+        outcome.plan.connection.session_expiry = Some(Duration::from_secs(60));
+        assert!(report(&outcome, "").contains("unacknowledged = 1"), "they were to be sent again");
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod host_port;
 mod junit;
 mod mqttloader_record;
 mod mqttloader_summary;
+mod notes;
 mod ntp;
 mod offset;
 mod outcome;
@@ -53,7 +54,7 @@ pub use plan::{
     Audience, Broker, Carrier, ConnectionOptions, CutWhose, Cuts, Idle, Pace, Plan, Publishers, Reports, Schedule,
     Service, Spread, TlsOptions, Version, WillOptions, Work,
 };
-pub use record::{Layout, Part, Receiver, Recorder};
+pub use record::{Layout, Part, Receiver, Recorder, Unsent};
 pub use stamp::Stamp;
 
 /// One arrival, kept where [`Plan::records`] asks for it.

@@ -18,8 +18,9 @@ pub struct Outcome {
     pub published: Throughput,
     /// Arrivals at all subscribers, copies too; without foreign and wrong ones.
     pub received: Throughput,
-    /// From a message's due time to its arrival, over the seconds between the ramps, and those after the time of the run
-    /// too. With [`Pace::Open`](super::Pace::Open) this is what a user waits.
+    /// From a message's due time to its arrival, of arrivals in the seconds between the ramps, and in those after the time
+    /// of the run too. Messages that were due and never sent ([`Outcome::unsent`]) are in it with what they had waited when
+    /// the time was over, which is less than they would have. With [`Pace::Open`](super::Pace::Open) this is what a user waits.
     pub latency: Option<Latency>,
     /// From the moment at which a message was handed to the socket to its arrival: what a load tester shows that does
     /// not correct for coordinated omission. `None` where payloads are too small to carry it.
@@ -41,6 +42,12 @@ pub struct Outcome {
     pub broker_usage: Vec<BrokerUsage>,
     /// This process and its agents: what the load itself cost, in processor seconds.
     pub own_cpu_seconds: f64,
+    /// Messages that were handed to a socket and that the broker has neither taken nor refused: at QoS 1 and 2 not
+    /// acknowledged at the end, at QoS 0 not written, or on a connection that was cut with its session. They are not
+    /// expected, and are lost without being in [`Verdict::lost`].
+    pub unacknowledged: u64,
+    /// Messages that the broker has refused, in PUBACK or PUBREC; they are not expected.
+    pub not_taken: u64,
     /// Messages that publishers were ready to send but had not sent when the time was over.
     pub unsent: u64,
     /// Longest time by which a message went out after its due time, in milliseconds.

@@ -35,7 +35,7 @@ pub(crate) fn plan(args: &LoadArgs, conf: &Conf, brokers: Vec<Broker>) -> Result
 
 /// Whether connections use TLS.
 fn uses_tls(args: &LoadArgs, conf: &Conf) -> bool {
-    args.tls.or(conf.tls).unwrap_or(args.ca.is_some() || args.client_key.is_some() || args.insecure)
+    args.tls.or(conf.asks_for_tls()).unwrap_or(args.ca.is_some() || args.client_key.is_some() || args.insecure)
 }
 
 /// Where a broker listens that does not say.

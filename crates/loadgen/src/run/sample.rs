@@ -52,6 +52,8 @@ pub(crate) fn outcome() -> Outcome {
             resident_peak_kib: 5120,
         }],
         own_cpu_seconds: 0.25,
+        unacknowledged: 0,
+        not_taken: 0,
         unsent: 0,
         latest_send_ms: 1.5,
         connections: Connections { accepted: 3, accepted_per_second: 300.0, ..Connections::default() },

@@ -21,6 +21,10 @@ pub(crate) struct Faults {
     pub(crate) stall: Option<u64>,
     /// Ends all connections instead of delivering this message.
     pub(crate) die: Option<u64>,
+    /// Neither acknowledges nor delivers this message.
+    pub(crate) swallow: Option<u64>,
+    /// Refuses whatever is published: not authorized.
+    pub(crate) refuse: bool,
     pub(crate) often: Often,
 }
 
@@ -130,6 +134,13 @@ impl Broker {
                 Some(Packet::UnsubAck(UnsubAck { packet_id: unsubscribe.packet_id, properties, reasons }))
             }
             Packet::Publish(publish) => {
+                if self.faults.swallow == Some(self.state.lock().unwrap().messages) {
+                    return None;
+                }
+                if self.faults.refuse {
+                    let ack = |packet_id| Ack::new(packet_id, ReasonCode::NotAuthorized);
+                    return publish.packet_id.map(|id| Packet::PubAck(ack(id)));
+                }
                 self.take(publish.clone(), stream.peer_addr().ok());
                 match publish.qos {
                     QoS::AtMostOnce => None,

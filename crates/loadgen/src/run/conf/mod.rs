@@ -18,6 +18,8 @@ pub(crate) struct Conf {
     pub(crate) is_given: bool,
     /// Without `tcp://` or `ssl://`.
     pub(crate) broker: Option<String>,
+    /// What the scheme of `broker` says of TLS, whatever the key `tls` says; `None` without a scheme.
+    pub(crate) scheme_tls: Option<bool>,
     pub(crate) broker_port: Option<u16>,
     pub(crate) mqtt_version: Option<Version>,
     pub(crate) num_publishers: Option<u32>,
@@ -103,12 +105,17 @@ impl Conf {
     fn set_broker(&mut self, value: &str) {
         let value = value.trim_end();
         let (host, tls) = match (value.strip_prefix("tcp://"), value.strip_prefix("ssl://")) {
-            (Some(host), _) => (host, None),
+            (Some(host), _) => (host, Some(false)),
             (_, Some(host)) => (host, Some(true)),
             _ => (value, None),
         };
         self.broker = text(host);
-        self.tls = tls.or(self.tls);
+        self.scheme_tls = tls;
+    }
+
+    /// Whether the file asks for TLS: as in MQTTLoader, its key `tls` counts where the broker has no scheme.
+    pub(crate) fn asks_for_tls(&self) -> Option<bool> {
+        self.scheme_tls.or(self.tls)
     }
 }
 
@@ -166,6 +173,7 @@ mod tests {
         let expected = Conf {
             is_given: true,
             broker: Some("broker.example".into()),
+            scheme_tls: Some(false),
             broker_port: Some(18883),
             mqtt_version: Some(Version::V311),
             num_publishers: Some(8),
@@ -221,9 +229,23 @@ mod tests {
     }
 
     #[test]
+    fn the_scheme_of_the_broker_wins_wherever_it_stands() {
+        for (text, tls) in [
+            ("broker = tcp://b\ntls = true", Some(false)),
+            ("tls = true\nbroker = tcp://b", Some(false)),
+            ("broker = ssl://b\ntls = false", Some(true)),
+            ("tls = false\nbroker = ssl://b", Some(true)),
+            ("broker = b\ntls = true", Some(true)),
+            ("broker = ssl://a\nbroker = b", None),
+        ] {
+            assert_eq!(Conf::parse(text.as_bytes()).unwrap().asks_for_tls(), tls, "{text}");
+        }
+    }
+
+    #[test]
     fn a_broker_may_ask_for_tls_by_its_scheme() {
         let conf = Conf::parse(b"broker = ssl://b").unwrap();
-        assert_eq!((conf.broker.as_deref(), conf.tls), (Some("b"), Some(true)));
+        assert_eq!((conf.broker.as_deref(), conf.asks_for_tls()), (Some("b"), Some(true)));
         assert_eq!(Conf::parse(b"ntp =\nbroker=b").unwrap().ntp, None);
     }
 }

@@ -17,7 +17,7 @@ use super::shared::Phase;
 use super::sink::End;
 use super::streams::Streams;
 use crate::LoadgenError;
-use crate::run::{CutWhose, Pace, Stamp};
+use crate::run::{CutWhose, Pace, Stamp, Unsent};
 
 /// A publishing connection: sends what is due, or what it may, in blocks of many frames, and completes the handshakes of
 /// QoS 1 and 2 with a limited number of messages in flight.
@@ -177,6 +177,10 @@ impl Publisher {
                 return Poll::Ready(Ok(End::Cut(away)));
             }
             if self.driver.phase() != Phase::Running {
+                // What has become due since it last looked is not unsent for that.
+                if self.is_publishing && matches!(self.timing, Timing::Scheduled(_)) && link.is_written() {
+                    self.refill(link);
+                }
                 self.finish();
             }
             let read = self.take_frames(link, cx)?;
@@ -304,6 +308,7 @@ impl Publisher {
                 Some(Step::Refused(sent)) => {
                     completed += 1;
                     driver.counters().not_taken.add(1);
+                    driver.recorder().not_taken();
                     unclaim(driver, streams, sent);
                 }
                 Some(Step::Nothing) => {}
@@ -394,8 +399,20 @@ impl Publisher {
         }
         self.driver.counters().publishing.sub(1);
         if let Timing::Scheduled(schedule) = self.timing {
-            let due = schedule.due_by(self.driver.now_ns()).min(self.end);
-            self.driver.recorder().unsent(due.saturating_sub(self.next));
+            let now_ns = self.driver.now_ns();
+            let due = schedule.due_by(now_ns).min(self.end);
+            if due > self.next {
+                let messages = due - self.next;
+                // Where topics have unequally many subscribers, it is the mean that counts.
+                let deliveries = self.streams.deliveries(self.next..due).div_ceil(messages);
+                self.driver.recorder().unsent(Unsent {
+                    messages,
+                    deliveries: u32::try_from(deliveries).unwrap_or(u32::MAX),
+                    first_due_ns: schedule.due_ns(self.next),
+                    step_ns: schedule.interval_ns(),
+                    now_ns,
+                });
+            }
         }
     }
 }

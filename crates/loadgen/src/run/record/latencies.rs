@@ -47,6 +47,18 @@ impl Latencies {
         self.range.add(&Range { min_ns: ns, max_ns: ns, sum_ns: ns });
     }
 
+    /// Records the same time so often.
+    pub(super) fn record_times(&mut self, ns: u64, times: u32) {
+        if times == 0 {
+            return;
+        }
+        self.record(ns);
+        let bucket = self.bucket(ns / 1_000);
+        self.counts[bucket] = self.counts[bucket].saturating_add(times - 1);
+        self.len += u64::from(times - 1);
+        self.range.sum_ns = self.range.sum_ns.saturating_add(ns.saturating_mul(u64::from(times - 1)));
+    }
+
     /// Times that were recorded.
     pub(super) fn len(&self) -> u64 {
         self.len
@@ -317,6 +329,17 @@ mod tests {
         assert_eq!(latency(3, [&damaged]), None);
         let huge = PackedLatencies { buckets: write_buckets([(u64::MAX, 1)].into_iter()), ..damaged };
         assert_eq!(latency(3, [&huge]).unwrap().count, 1);
+    }
+
+    #[test]
+    fn a_time_may_be_recorded_several_times_at_once() {
+        let mut at_once = recorded(&[5_000_000]);
+        [(7_000_000, 3), (9_000_000, 0), (1_000, 1)]
+            .into_iter()
+            .for_each(|(ns, times)| at_once.record_times(ns, times));
+        let one_by_one = recorded(&[5_000_000, 7_000_000, 7_000_000, 7_000_000, 1_000]);
+        assert_eq!(latency(3, [&at_once.pack()]), latency(3, [&one_by_one.pack()]));
+        assert_eq!(at_once.len(), 5);
     }
 
     proptest! {

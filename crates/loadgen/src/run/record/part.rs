@@ -24,7 +24,10 @@ pub struct Part {
     pub(super) lanes: Vec<((u32, u32), Lane)>,
     pub(super) connections: ConnectionCounts,
     pub(super) connects: PackedLatencies,
+    pub(super) not_taken: u64,
     pub(super) unsent: u64,
+    /// How long those had waited when the time was over.
+    pub(super) unsent_waited: PackedLatencies,
     pub(super) latest_send_us: u32,
     #[serde(with = "records")]
     pub(super) arrivals: Vec<MessageRecord>,
@@ -45,7 +48,9 @@ impl Part {
         merge_numbered(&mut self.lanes, other.lanes, |mine, other| mine.merge(&other));
         self.connections.merge(&other.connections);
         self.connects.merge(other.connects);
+        self.not_taken += other.not_taken;
         self.unsent += other.unsent;
+        self.unsent_waited.merge(other.unsent_waited);
         self.latest_send_us = self.latest_send_us.max(other.latest_send_us);
         self.arrivals.extend(other.arrivals);
         self.departures.extend(other.departures);

@@ -23,14 +23,16 @@ impl Outcome {
         by_unit.iter().for_each(|of_unit| verdict += *of_unit);
         let counted = Counted::of(plan, &part.seconds);
         let in_counted = || part.seconds[counted.latency.clone()].iter();
+        // What was never sent has waited longest.
+        let from_due = || in_counted().map(|second| &second.latency).chain([&part.unsent_waited]);
         Self {
             started_unix_ms: part.start_ns.unwrap_or(0) / 1_000_000,
             seconds: part.last_ns.saturating_sub(part.start_ns.unwrap_or(part.last_ns)) as f64 / 1e9,
             published: throughput(&part.seconds, &counted.published, |second| second.published),
             received: throughput(&part.seconds, &counted.received, |second| second.received),
-            latency: latency(DIGITS, in_counted().map(|second| &second.latency)),
+            latency: latency(DIGITS, from_due()),
             latency_uncorrected: latency(DIGITS, in_counted().map(|second| &second.uncorrected)),
-            latency_curve: curve(DIGITS, in_counted().map(|second| &second.latency)),
+            latency_curve: curve(DIGITS, from_due()),
             latency_uncorrected_curve: curve(DIGITS, in_counted().map(|second| &second.uncorrected)),
             connects: latency(DIGITS, [&part.connects]),
             per_second: per_second(&part.seconds, &counted),
@@ -38,6 +40,8 @@ impl Outcome {
             verdict,
             broker_usage: Vec::new(),
             own_cpu_seconds: 0.0,
+            unacknowledged: unacknowledged(&part),
+            not_taken: part.not_taken,
             unsent: part.unsent,
             latest_send_ms: f64::from(part.latest_send_us) / 1e3,
             connections: connections(&part.connections),
@@ -60,6 +64,12 @@ impl Throughput {
     pub fn seconds_range(&self) -> Range<usize> {
         self.from_second as usize..(self.from_second + self.seconds) as usize
     }
+}
+
+/// Messages that were attempted, and neither published nor refused.
+fn unacknowledged(part: &Part) -> u64 {
+    let open: u64 = part.streams.iter().map(|(_, sent)| sent.attempted() - sent.published()).sum();
+    open.saturating_sub(part.not_taken)
 }
 
 /// The seconds that count on each side.
@@ -206,7 +216,7 @@ mod tests {
 
     use super::*;
     use crate::run::record::example;
-    use crate::run::{Audience, Latency, Recorder};
+    use crate::run::{Audience, Latency, Recorder, Unsent};
 
     const START_NS: u64 = 1_800_000_000_000_000_000;
 
@@ -302,6 +312,52 @@ mod tests {
         assert_eq!(outcome.latency.map(|latency| (latency.min, latency.max)), Some((2.0, 4.0)));
         assert_eq!(outcome.latency_uncorrected, None);
         assert_eq!(outcome.verdict, Verdict { foreign: 2, exact: true, ..Verdict::default() });
+    }
+
+    #[test]
+    fn what_was_sent_and_neither_taken_nor_refused_is_counted() {
+        let plan = example::plan(vec![Audience { count: 1, ..example::audience("all", "#") }]);
+        let layout = Arc::new(Layout::of(&plan).unwrap());
+        let mut recorder = Recorder::new(layout.clone(), &plan, START_NS);
+        recorder.attempted(0, 10);
+        recorder.published(0, 0..4, START_NS);
+        recorder.not_taken();
+        let mut part = recorder.into_part();
+        let mut other = Recorder::new(layout.clone(), &plan, START_NS);
+        other.not_taken();
+        part.merge(other.into_part());
+        let outcome = Outcome::of(&plan, &layout, part);
+        assert_eq!((outcome.unacknowledged, outcome.not_taken, outcome.verdict.expected), (4, 2, 4));
+    }
+
+    #[test]
+    fn what_was_due_and_never_sent_counts_with_what_it_had_waited_whatever_the_ramps_leave_out() {
+        let plan = example::plan(vec![Audience { count: 2, ..example::audience("all", "#") }]);
+        let layout = Arc::new(Layout::of(&plan).unwrap());
+        let outcome = |ramp_down| {
+            let mut plan = plan.clone();
+            plan.schedule.ramp_down = ramp_down;
+            let mut recorder = Recorder::new(layout.clone(), &plan, START_NS);
+            for second in 0..3_u32 {
+                let now_ns = START_NS + u64::from(second) * 1_000_000_000;
+                recorder.published(0, second..second + 1, now_ns);
+                let payload = example::payload(&plan, 0, second, now_ns - 1_000_000);
+                [0, 1].into_iter().for_each(|receiver| recorder.arrived(receiver, &payload, false, now_ns));
+            }
+            let now_ns = START_NS + 3_000_000_000;
+            let step_ns = 500_000_000;
+            recorder.unsent(Unsent { messages: 3, deliveries: 2, first_due_ns: now_ns - 2 * step_ns, step_ns, now_ns });
+            let mut part = recorder.into_part();
+            part.merge(Recorder::new(layout.clone(), &plan, START_NS).into_part());
+            Outcome::of(&plan, &layout, part)
+        };
+        for (ramp_down, count) in [(0, 12), (1, 10)] {
+            let outcome = outcome(ramp_down);
+            let figures = outcome.latency.map(|latency| (latency.count, latency.min, latency.max));
+            // Two of them had waited for half a second and for a whole one; the third was due at the end.
+            assert_eq!((outcome.unsent, figures), (3, Some((count, 0.0, 1000.0))));
+            assert_eq!(outcome.latency_uncorrected.map(|latency| latency.max), Some(1.0));
+        }
     }
 
     #[test]

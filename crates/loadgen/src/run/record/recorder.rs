@@ -32,10 +32,26 @@ pub struct Recorder {
     lanes: Numbered<LaneTally>,
     connections: ConnectionCounts,
     connects: Latencies,
-    unsent: u64,
+    not_taken: u64,
+    unsent: Vec<Unsent>,
     latest_send_us: u32,
     arrivals: Vec<MessageRecord>,
     departures: Vec<PublishRecord>,
+}
+
+/// Messages that were due and were never sent, in even steps.
+#[derive(Debug, Clone, Copy)]
+pub struct Unsent {
+    /// How many.
+    pub messages: u64,
+    /// Deliveries that each would have called for.
+    pub deliveries: u32,
+    /// When the first was due.
+    pub first_due_ns: u64,
+    /// From one to the next.
+    pub step_ns: u64,
+    /// When the time was over.
+    pub now_ns: u64,
 }
 
 /// The second in which messages are coming just now.
@@ -79,7 +95,8 @@ impl Recorder {
             lanes: Numbered::new(receivers.saturating_mul(streams)),
             connections: ConnectionCounts::default(),
             connects: Latencies::new(DIGITS),
-            unsent: 0,
+            not_taken: 0,
+            unsent: Vec::new(),
             latest_send_us: 0,
             arrivals: Vec::new(),
             departures: Vec::new(),
@@ -116,14 +133,19 @@ impl Recorder {
         self.stream(stream).publish(sequences);
     }
 
+    /// The broker has refused a message that was handed to a socket.
+    pub fn not_taken(&mut self) {
+        self.not_taken += 1;
+    }
+
     /// A message was handed to a socket by so much after its due time.
     pub fn sent_late(&mut self, late_us: u32) {
         self.latest_send_us = self.latest_send_us.max(late_us);
     }
 
-    /// So many messages were due and had not been handed to a socket when the time was over.
-    pub fn unsent(&mut self, messages: u64) {
-        self.unsent += messages;
+    /// These messages were due and had not been handed to a socket when the time was over.
+    pub fn unsent(&mut self, unsent: Unsent) {
+        self.unsent.push(unsent);
     }
 
     /// A message came to a receiver; `dup` is its DUP flag.
@@ -222,7 +244,9 @@ impl Recorder {
             lanes: renumber(self.lanes, lane_of, LaneTally::pack),
             connections: self.connections,
             connects: self.connects.pack(),
-            unsent: self.unsent,
+            not_taken: self.not_taken,
+            unsent: self.unsent.iter().map(|unsent| unsent.messages).sum(),
+            unsent_waited: waited(&self.unsent).pack(),
             latest_send_us: self.latest_send_us,
             arrivals: self.arrivals,
             departures: self.departures,
@@ -339,6 +363,18 @@ fn read_time(payload: &[u8], now_ns: u64) -> Seen {
     let Some(time) = Stamp::decode_due_ns(payload) else { return Seen::Foreign };
     let due_ns = if now_ns.abs_diff(time) > DAY_NS { time.saturating_mul(1_000) } else { time };
     if now_ns.abs_diff(due_ns) > DAY_NS { Seen::Foreign } else { Seen::Time { due_ns } }
+}
+
+/// How long they had waited at the end, each as often as it would have been delivered.
+fn waited(unsent: &[Unsent]) -> Latencies {
+    let mut waited = Latencies::new(DIGITS);
+    for &Unsent { messages, deliveries, first_due_ns, step_ns, now_ns } in unsent {
+        for message in 0..messages {
+            let due_ns = first_due_ns.saturating_add(step_ns.saturating_mul(message));
+            waited.record_times(now_ns.saturating_sub(due_ns), deliveries);
+        }
+    }
+    waited
 }
 
 fn renumber<T, K, V>(values: Numbered<T>, number: impl Fn(u64) -> K, pack: impl Fn(T) -> V) -> Vec<(K, V)> {

@@ -1,0 +1,54 @@
+//! What a reader must know of what was sent, since the verdict is on published messages only.
+
+use super::{CutWhose, Outcome};
+
+impl Outcome {
+    /// One line for each thing that hides from the verdict.
+    pub(super) fn notes_of_sending(&self) -> Vec<String> {
+        let is_blind = self.verdict.expected == 0 && self.published.messages > 0 && !self.audiences.is_empty();
+        let lines = [
+            (self.not_taken > 0, format!("{} messages were not taken by the broker", self.not_taken)),
+            (
+                self.unacknowledged > 0,
+                format!("{} messages were sent and never acknowledged; they are not expected", self.unacknowledged),
+            ),
+            (
+                self.unsent > 0,
+                format!(
+                    "{} messages were due and never sent: latency has what they had waited until then, and is longer",
+                    self.unsent
+                ),
+            ),
+            (is_blind, "nothing is expected: no subscriber's filter matches what was published".to_owned()),
+        ];
+        lines.into_iter().filter_map(|(is_so, line)| is_so.then_some(line)).collect()
+    }
+
+    /// Whether messages that have no acknowledgement may be the run's own doing: it cuts publishers' connections, and what
+    /// those had under way at QoS 0, or in a session that ends with them, nobody sends again.
+    pub(super) fn gives_messages_up(&self) -> bool {
+        let cuts_publishers = self.plan.cuts.is_some_and(|cuts| cuts.whose == CutWhose::Publishers);
+        cuts_publishers && (self.plan.publishers.qos == 0 || self.plan.connection.session_expiry.is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::{Verdict, sample};
+
+    #[test]
+    fn what_the_verdict_does_not_see_is_told() {
+        assert!(sample::outcome().notes_of_sending().is_empty());
+        let mut outcome = Outcome { not_taken: 2, unacknowledged: 1, ..sample::outcome() };
+        let notes = outcome.notes_of_sending();
+        assert!(notes[0].starts_with("2 messages were not taken") && notes[1].starts_with("1 messages were sent"));
+        let overloaded = Outcome { unsent: 3, ..sample::outcome() };
+        assert!(overloaded.notes_of_sending()[0].starts_with("3 messages were due and never sent"));
+
+        outcome.verdict = Verdict::default();
+        assert!(outcome.notes_of_sending()[2].starts_with("nothing is expected"));
+        outcome.published.messages = 0;
+        assert_eq!(outcome.notes_of_sending().len(), 2, "nothing was published to be expected");
+    }
+}
