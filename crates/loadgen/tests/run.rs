@@ -145,6 +145,15 @@ fn what_is_not_acknowledged_or_refused_is_no_silent_success() {
 }
 
 #[test]
+fn a_broker_that_stands_still_until_the_end_is_seen_in_the_latency_of_what_was_never_sent() {
+    // From 0.1 to 0.6 s it does nothing: four fifths of the messages are due meanwhile, and wait for an acknowledgement.
+    let address = fake_broker::start(Faults { stall: Some(100), ..Faults::default() });
+    let load = "--qos 1 --in-flight 1 --publish-rate 1000 --time 500ms";
+    let text = run(&format!("run --broker {address} {load} --assert lost=0,unsent>300,p50>50ms"));
+    assert!(text.contains("messages were due and never sent: "), "{text}");
+}
+
+#[test]
 fn a_failing_assertion_is_an_error_and_says_what_was_found() {
     let address = fake_broker::start(Faults { lose: Some(3), ..Faults::default() });
     let directory = Directory::new("junit");
