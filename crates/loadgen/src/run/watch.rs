@@ -14,8 +14,8 @@ pub(crate) struct Watch {
     has_publishers: bool,
     /// How long nothing may have come after the last message that is expected.
     grace: Duration,
-    /// What moved last, and when.
-    moved: (u64, u64),
+    /// How far everything was that can move, and when it moved last.
+    moved: [u64; 3],
     moved_at: Duration,
     stopped_at: Option<Duration>,
 }
@@ -41,7 +41,7 @@ impl Watch {
             has_publishers: plan.publishers.count > 0,
             // Where connections are cut, copies come, so that as much as is expected may not be all of it.
             grace: if plan.cuts.is_some() { GRACE_AFTER_CUTS } else { GRACE },
-            moved: (0, 0),
+            moved: [0; 3],
             moved_at: Duration::ZERO,
             stopped_at: None,
         }
@@ -49,8 +49,10 @@ impl Watch {
 
     /// To be asked every now and then, with the sum of all processes' status.
     pub(crate) fn look(&mut self, status: &Status, at: Duration) -> Next {
-        if (status.published, status.received) != self.moved {
-            self.moved = (status.published, status.received);
+        // What somebody else publishes may go on for ever.
+        let moved = [status.published, status.received, status.copies];
+        if moved != self.moved {
+            self.moved = moved;
             self.moved_at = at;
         }
         // Workers have something to do, or connections are to come: that is no standing still.
@@ -61,7 +63,7 @@ impl Watch {
         let still = at.saturating_sub(self.moved_at);
         let is_all_sent = status.publishing == 0;
         let is_answered = status.in_flight == 0 && status.received >= status.expected;
-        let has_all_come = self.has_publishers && is_answered && is_settled;
+        let has_all_come = self.has_publishers && is_answered && is_settled && status.doubtful == 0;
         match self.stopped_at {
             None if at >= self.time_limit || (is_all_sent && (has_all_come || still >= self.subscriber_timeout)) => {
                 self.stopped_at = Some(at);
@@ -115,9 +117,20 @@ mod tests {
         assert_eq!(watch.look(&in_flight, at(30)), Next::GoOn);
         assert_eq!(watch.look(&status(0, 10, 10), at(40)), Next::Stop);
         // A copy comes late.
-        assert_eq!(watch.look(&status(0, 10, 11), at(80)), Next::GoOn);
-        assert_eq!(watch.look(&status(0, 10, 11), at(129)), Next::GoOn);
-        assert_eq!(watch.look(&status(0, 10, 11), at(130)), Next::End);
+        let copied = Status { copies: 1, ..status(0, 10, 10) };
+        assert_eq!(watch.look(&copied, at(80)), Next::GoOn);
+        assert_eq!(watch.look(&copied, at(129)), Next::GoOn);
+        assert_eq!(watch.look(&copied, at(130)), Next::End);
+    }
+
+    #[test]
+    fn where_something_may_have_come_twice_all_is_waited_for_as_long_as_the_plan_says() {
+        let mut watch = watch(1);
+        let doubtful = Status { doubtful: 1, ..status(0, 10, 10) };
+        assert_eq!(watch.look(&doubtful, at(10)), Next::GoOn);
+        assert_eq!(watch.look(&doubtful, at(509)), Next::GoOn);
+        assert_eq!(watch.look(&doubtful, at(510)), Next::Stop);
+        assert_eq!(watch.look(&doubtful, at(520)), Next::End);
     }
 
     #[test]

@@ -159,6 +159,8 @@ fn add(sum: &mut Status, other: &Status) {
     sum.published += other.published;
     sum.expected += other.expected;
     sum.received += other.received;
+    sum.copies += other.copies;
+    sum.doubtful += other.doubtful;
     sum.not_taken += other.not_taken;
     sum.queued += other.queued;
     sum.connecting += other.connecting;

@@ -102,5 +102,5 @@ impl Hello {
 }
 
 /// Raised with every change of [`Message`], and of what a plan or a record holds.
-const PROTOCOL: u32 = 1;
+const PROTOCOL: u32 = 2;
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");

@@ -256,7 +256,8 @@ async fn within<T>(client: &Client, work: impl Future<Output = Result<T, String>
     }
 }
 
-/// A subscription at `qos` that brings no retained messages of earlier runs.
+/// A subscription at `qos`. It brings retained messages too, for where somebody else publishes they may be what is
+/// wanted; those of earlier runs count as foreign.
 ///
 /// # Errors
 /// `filter` is none.

@@ -380,6 +380,8 @@ impl Publisher {
     fn forget_in_flight(&mut self) {
         for again in self.in_flight.again() {
             if let Again::Publish(_, sent) = again {
+                let deliveries = self.streams.deliveries(sent.message..sent.message + 1);
+                self.driver.counters().doubtful.add(deliveries);
                 unclaim(&self.driver, &self.streams, sent);
             }
         }

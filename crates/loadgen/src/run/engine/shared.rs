@@ -45,8 +45,12 @@ pub(super) struct Counters {
     pub(super) published: Count,
     /// Deliveries that these call for.
     pub(super) expected: Count,
-    /// Deliveries that came.
+    /// Deliveries of this run that came, each counted once at its receiver.
     pub(super) received: Count,
+    /// Further copies of them.
+    pub(super) copies: Count,
+    /// Deliveries by which more may have come than is expected; see [`Status::doubtful`].
+    pub(super) doubtful: Count,
     /// Messages at QoS 1 and 2 that the broker refused to take.
     pub(super) not_taken: Count,
     /// Messages on their way to the broker: not written at QoS 0, without their last acknowledgement above.
@@ -74,8 +78,14 @@ pub(crate) struct Status {
     pub(crate) published: u64,
     /// Deliveries that published messages call for, at subscribers of all processes.
     pub(crate) expected: u64,
-    /// Deliveries that came, further copies included.
+    /// Deliveries of this run that came: each counts once at its receiver, and what is not of this run does not count.
     pub(crate) received: u64,
+    /// Further copies of them.
+    pub(crate) copies: u64,
+    /// Deliveries by which more may have come than is expected: those to members of a share group that are sent again,
+    /// for another member may have them too, and those whose confirmation was lost with a session. Where there are any,
+    /// as much may have come as is expected and not be all of it.
+    pub(crate) doubtful: u64,
     /// Messages that the broker refused to take.
     pub(crate) not_taken: u64,
     /// Messages on their way to the broker: not written at QoS 0, without their last acknowledgement above.
@@ -189,6 +199,8 @@ impl Shared {
             in_flight: sum(|counters| &counters.in_flight),
             publishing: sum(|counters| &counters.publishing),
             received: sum(|counters| &counters.received),
+            copies: sum(|counters| &counters.copies),
+            doubtful: sum(|counters| &counters.doubtful),
             queued: self.queued(),
             connecting: sum(|counters| &counters.connecting),
             last_arrival_ns: self.counters.iter().map(|counters| counters.last_arrival_ns.get()).max().unwrap_or(0),
