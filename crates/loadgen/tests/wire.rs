@@ -102,6 +102,14 @@ impl Peer {
         nothing
     }
 
+    /// Whether something comes within a few milliseconds.
+    fn has_more(&mut self) -> bool {
+        self.stream.set_read_timeout(Some(Duration::from_millis(5))).expect("a socket has that");
+        let is_there = !self.input.is_empty() || self.stream.peek(&mut [0]).is_ok();
+        self.stream.set_read_timeout(Some(PATIENCE)).expect("a socket has that");
+        is_there
+    }
+
     fn send(&mut self, packet: &Packet) {
         let mut out = WriteBuffer::new();
         packet.encode(self.decoder.version().unwrap_or(ProtocolVersion::V5), &mut out);
@@ -476,6 +484,46 @@ fn a_closed_loop_lets_out_a_window_and_no_more() {
     );
     let outcome = outcome.unwrap();
     assert_eq!((outcome.published.messages, outcome.verdict.lost), (35, 30));
+}
+
+#[test]
+fn copies_and_foreign_messages_do_not_open_the_window() {
+    let (outcome, ()) = run(
+        |plan| {
+            plan.publishers.pace = Pace::Closed { window: 2 };
+            plan.publishers.in_flight = 1000;
+            plan.publishers.messages = Some(40);
+            plan.audiences = vec![audience(0)];
+        },
+        |listener| {
+            let mut subscriber = Peer::subscriber(&listener, QoS::AtMostOnce);
+            let (mut publisher, _) = Peer::welcome(&listener, success());
+            // Each message comes three times, and something of somebody else with it; never more than two are out.
+            let (mut out, mut begun) = (std::collections::VecDeque::new(), 0);
+            while begun < 40 {
+                while out.len() < 2 && begun < 40 {
+                    let publish = publisher.receive_publish();
+                    publisher.send(&Packet::PubAck(ack(&publish, ReasonCode::Success)));
+                    out.push_back(Publish { packet_id: None, qos: QoS::AtMostOnce, ..publish });
+                    begun += 1;
+                }
+                // A slow machine may have given a window up by now, and then there are more.
+                let is_young = now_ns() < due_ns(&out[0]) + 50_000_000;
+                assert!(begun == 40 || !is_young || !publisher.has_more(), "after {begun} messages");
+                let Some(publish) = out.pop_front() else { break };
+                for _ in 0..3 {
+                    subscriber.send(&Packet::Publish(publish.clone()));
+                }
+                subscriber.send_bytes(b"\x30\x09\x00\x04wire\x00no");
+            }
+            out.into_iter().for_each(|publish| subscriber.send(&Packet::Publish(publish)));
+            publisher.rest();
+            subscriber.rest();
+        },
+    );
+    let verdict = outcome.unwrap().verdict;
+    assert_eq!((verdict.received, verdict.lost), (40, 0));
+    assert!(verdict.duplicated > 0 && verdict.foreign > 0, "{verdict:?}");
 }
 
 #[test]

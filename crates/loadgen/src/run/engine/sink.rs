@@ -236,7 +236,7 @@ impl Intake {
         batch.copies += u64::from(came == Came::Again);
         batch.doubtful += u64::from(self.is_shared && (arrival.dup || came == Came::Again));
         let is_late = || Stamp::decode_due_ns(arrival.payload).is_some_and(|due_ns| due_ns <= batch.since_ns);
-        batch.awaited += u64::from(batch.since_ns == 0 || !is_late());
+        batch.awaited += u64::from(came == Came::First && (batch.since_ns == 0 || !is_late()));
         Ok(())
     }
 }

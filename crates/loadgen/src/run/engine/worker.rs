@@ -185,9 +185,10 @@ impl Worker {
                 self.count(came, message.dup);
                 let (luck, due_ns) = read(self.driver.plan(), &message.payload);
                 let since_ns = self.driver.shared().window.as_ref().map_or(0, |window| window.since_ns());
-                let is_awaited = since_ns == 0 || due_ns.is_none_or(|due_ns| due_ns > since_ns);
+                let is_late = since_ns > 0 && due_ns.is_some_and(|due_ns| due_ns <= since_ns);
+                let is_first = came == Came::First;
                 let message = message.qos.is_acknowledged().then_some(message);
-                bench.arrive(Job { is_first: came == Came::First, is_awaited, message }, luck, due_ns, received_ns);
+                bench.arrive(Job { is_first, is_awaited: is_first && !is_late, message }, luck, due_ns, received_ns);
                 self.driver.counters().queued.add(1);
             }
             ClientEvent::Disconnected { reason } => self.go(&reason),
