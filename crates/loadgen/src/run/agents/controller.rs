@@ -16,6 +16,8 @@ pub(crate) struct Agents {
     clock: RunClock,
     /// The agents' clocks before the run.
     before: Vec<Offset>,
+    /// Whether they are still to be told that no more connections are to be cut.
+    may_cut: bool,
     /// When they were last told that somebody is watching.
     watched: Instant,
 }
@@ -47,7 +49,8 @@ impl Agents {
         for link in &mut links {
             link.ready().await?;
         }
-        Ok(Self { links, clock, before, watched: Instant::now() })
+        let may_cut = plan.cuts.is_some() && plan.publishers.count > 0;
+        Ok(Self { links, clock, before, may_cut, watched: Instant::now() })
     }
 
     /// From the word to start to the start: long enough for the word to get everywhere.
@@ -81,6 +84,10 @@ impl Agents {
         for link in &mut self.links {
             link.listen()?;
             add(&mut sum, link.status());
+        }
+        // Each agent knows its own publishers only.
+        if sum.publishing == 0 && std::mem::take(&mut self.may_cut) {
+            self.tell(|| Message::StopCutting).await?;
         }
         Ok(sum)
     }
@@ -162,8 +169,6 @@ fn add(sum: &mut Status, other: &Status) {
     sum.copies += other.copies;
     sum.doubtful += other.doubtful;
     sum.not_taken += other.not_taken;
-    sum.queued += other.queued;
-    sum.connecting += other.connecting;
     sum.in_flight += other.in_flight;
     sum.publishing += other.publishing;
     sum.queued += other.queued;
@@ -197,6 +202,28 @@ const DRIFT_LIMIT_NS: u64 = 500_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_agents_have_done_is_added_up_once() {
+        let one = Status {
+            published: 1,
+            expected: 2,
+            received: 3,
+            copies: 4,
+            doubtful: 5,
+            not_taken: 6,
+            in_flight: 7,
+            publishing: 8,
+            last_arrival_ns: 9,
+            queued: 10,
+            connecting: 11,
+            cpu_ns: vec![12],
+            failure: None,
+        };
+        let mut sum = Status::default();
+        add(&mut sum, &one);
+        assert_eq!(sum, one);
+    }
 
     #[test]
     fn a_reader_is_told_of_clocks_and_warned_of_those_that_run_away() {

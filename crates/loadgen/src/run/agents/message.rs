@@ -16,7 +16,7 @@ use crate::run::engine::{Slice, Status};
 ///   Start ─────────────────────────────────►          … and lets them go
 ///         ◄──────────────────────────────── Status …  each 20 ms
 ///   Watching … ────────────────────────────►          each second: a load without a controller ends
-///   StopPublishing, Finish ────────────────►
+///   StopCutting, StopPublishing, Finish ───►
 ///         ◄─────────────── Working … Part, and its bytes
 ///   Probe ─────────────────────────────────►          again, to see how the clocks drift
 ///         ◄───────────────────────────────── Answer
@@ -43,6 +43,8 @@ pub(super) enum Message {
     Status(Status),
     /// The controller is still there.
     Watching,
+    /// All publishers of all agents have sent what they had: no more connections are to be cut.
+    StopCutting,
     /// No further messages.
     StopPublishing,
     /// Disconnect and send what was recorded.
@@ -66,6 +68,7 @@ impl Message {
             Self::Start { .. } => "Start",
             Self::Status(_) => "Status",
             Self::Watching => "Watching",
+            Self::StopCutting => "StopCutting",
             Self::StopPublishing => "StopPublishing",
             Self::Finish => "Finish",
             Self::Part { .. } => "Part",

@@ -111,6 +111,7 @@ impl Session {
                     heard = Instant::now();
                     match message? {
                         Message::Watching => {}
+                        Message::StopCutting => engine.stop_cutting(),
                         Message::StopPublishing => engine.stop_publishing(),
                         Message::Finish => return Ok(()),
                         message => return Err(unexpected(&message)),

@@ -15,11 +15,21 @@ pub(super) struct Shared {
     pub(super) counters: Vec<Counters>,
     /// Only where the plan has a closed loop.
     pub(super) window: Option<Window>,
-    /// Whether some of the process's clients publish.
-    has_publishers: bool,
+    cuts_while: CutsWhile,
+    /// Whether somebody has said that no more connections are to be cut.
+    has_stopped_cutting: AtomicBool,
     /// Set with `failure`, so that looking costs no lock.
     failed: AtomicBool,
     failure: Mutex<Option<LoadgenError>>,
+}
+
+/// How long connections are cut, where they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CutsWhile {
+    /// As long as publishers of this process have messages left.
+    Publishing,
+    /// Until the time is over or somebody says that it is enough.
+    Running,
 }
 
 /// Where a run is.
@@ -132,12 +142,13 @@ impl Count {
 }
 
 impl Shared {
-    pub(super) fn new(threads: usize, window: Option<u64>, has_publishers: bool) -> Self {
+    pub(super) fn new(threads: usize, window: Option<u64>, cuts_while: CutsWhile) -> Self {
         Self {
             phase: AtomicU8::new(Phase::Connecting as u8),
             counters: (0..threads).map(|_| Counters::default()).collect(),
             window: window.map(|size| Window::new(size, threads)),
-            has_publishers,
+            cuts_while,
+            has_stopped_cutting: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
         }
@@ -181,7 +192,12 @@ impl Shared {
     /// Whether connections are still to be cut: not once everything has been sent, so that what is on its way can come.
     pub(super) fn may_cut(&self) -> bool {
         let publishing = || self.counters.iter().any(|counters| counters.publishing.get() > 0);
-        self.phase() == Phase::Running && (!self.has_publishers || publishing())
+        let is_on = self.phase() == Phase::Running && !self.has_stopped_cutting.load(Ordering::Relaxed);
+        is_on && (self.cuts_while == CutsWhile::Running || publishing())
+    }
+
+    pub(super) fn stop_cutting(&self) {
+        self.has_stopped_cutting.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn status(&self) -> Status {
@@ -216,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_status_is_the_sum_of_all_threads() {
-        let shared = Shared::new(3, None, true);
+        let shared = Shared::new(3, None, CutsWhile::Publishing);
         for (thread, counters) in (1..).zip(&shared.counters) {
             counters.published.add(10 * thread);
             counters.received.add(thread);
@@ -231,20 +247,22 @@ mod tests {
 
     #[test]
     fn connections_are_cut_while_messages_are_being_published() {
-        let [sending, listening] = [true, false].map(|has_publishers| Shared::new(1, None, has_publishers));
+        let [sending, listening] =
+            [CutsWhile::Publishing, CutsWhile::Running].map(|cuts_while| Shared::new(1, None, cuts_while));
         assert_eq!([&sending, &listening].map(Shared::may_cut), [false; 2], "not yet");
         sending.enter(Phase::Running);
         listening.enter(Phase::Running);
         assert_eq!([&sending, &listening].map(Shared::may_cut), [false, true]);
         sending.counters[0].publishing.add(1);
         assert!(sending.may_cut());
-        listening.enter(Phase::Draining);
-        assert!(!listening.may_cut());
+        sending.enter(Phase::Draining);
+        listening.stop_cutting();
+        assert_eq!([&sending, &listening].map(Shared::may_cut), [false; 2]);
     }
 
     #[test]
     fn the_first_failure_counts_and_none_after_the_end() {
-        let shared = Shared::new(1, None, true);
+        let shared = Shared::new(1, None, CutsWhile::Publishing);
         assert!(shared.take_failure().is_none());
         shared.fail(LoadgenError::Interrupted);
         shared.fail(LoadgenError::lost("late", ""));
