@@ -352,6 +352,33 @@ fn a_copy_at_qos_1_is_acknowledged_and_counted() {
 }
 
 #[test]
+fn mqtt_3_8_4_2_messages_before_suback_are_taken_and_acknowledged() {
+    let (outcome, ()) = run(
+        |plan| {
+            plan.publishers.count = 0;
+            plan.audiences = vec![audience(1)];
+        },
+        |listener| {
+            let (mut subscriber, _) = Peer::welcome(&listener, success());
+            let Some(Packet::Subscribe(subscribe)) = subscriber.receive() else { panic!("SUBSCRIBE was expected") };
+            let payload = |id: u8| [&now_ns().to_be_bytes()[..], &[0; 11], &[id]].concat();
+            let publish = |id: u8| [&[0x32, 29, 0, 4, b'w', b'i', b'r', b'e', 0, id, 0][..], &payload(id)].concat();
+            subscriber.send_bytes(&[publish(1), publish(2)].concat());
+            // In another segment, with a message behind it.
+            std::thread::sleep(Duration::from_millis(50));
+            let suback = [&[0x90, 4][..], &subscribe.packet_id.get().to_be_bytes(), &[0, 1]].concat();
+            subscriber.send_bytes(&[suback, publish(3)].concat());
+            for id in 1..=3 {
+                let Some(Packet::PubAck(puback)) = subscriber.receive() else { panic!("PUBACK was expected") };
+                assert_eq!(puback.packet_id.get(), id);
+            }
+            subscriber.rest();
+        },
+    );
+    assert_eq!(outcome.unwrap().received.messages, 3);
+}
+
+#[test]
 fn copies_and_foreign_messages_are_not_taken_for_those_that_are_missing() {
     let (outcome, ()) = run(
         |plan| {
