@@ -12,10 +12,12 @@ pub(crate) struct Watch {
     subscriber_timeout: Duration,
     /// A run without publishers of its own does not know what is to come.
     has_publishers: bool,
+    /// Whether it is about connections alone, which are kept until the time is over.
+    lasts: bool,
     /// How long nothing may have come after the last message that is expected.
     grace: Duration,
     /// How far everything was that can move, and when it moved last.
-    moved: [u64; 3],
+    moved: [u64; 4],
     moved_at: Duration,
     stopped_at: Option<Duration>,
 }
@@ -39,9 +41,10 @@ impl Watch {
             time_limit: plan.schedule.time_limit,
             subscriber_timeout: plan.schedule.subscriber_timeout,
             has_publishers: plan.publishers.count > 0,
+            lasts: plan.publishers.count == 0 && (plan.idle.is_some() || plan.cuts.is_some()),
             // Where connections are cut, copies come, so that as much as is expected may not be all of it.
             grace: if plan.cuts.is_some() { GRACE_AFTER_CUTS } else { GRACE },
-            moved: [0; 3],
+            moved: [0; 4],
             moved_at: Duration::ZERO,
             stopped_at: None,
         }
@@ -50,7 +53,7 @@ impl Watch {
     /// To be asked every now and then, with the sum of all processes' status.
     pub(crate) fn look(&mut self, status: &Status, at: Duration) -> Next {
         // What somebody else publishes may go on for ever.
-        let moved = [status.published, status.received, status.copies];
+        let moved = [status.published, status.received, status.copies, status.wills];
         if moved != self.moved {
             self.moved = moved;
             self.moved_at = at;
@@ -64,8 +67,9 @@ impl Watch {
         let is_all_sent = status.publishing == 0;
         let is_answered = status.in_flight == 0 && status.received >= status.expected;
         let has_all_come = self.has_publishers && is_answered && is_settled && status.doubtful == 0;
+        let is_enough = is_all_sent && !self.lasts && (has_all_come || still >= self.subscriber_timeout);
         match self.stopped_at {
-            None if at >= self.time_limit || (is_all_sent && (has_all_come || still >= self.subscriber_timeout)) => {
+            None if at >= self.time_limit || is_enough => {
                 self.stopped_at = Some(at);
                 Next::Stop
             }
@@ -90,6 +94,7 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 mod tests {
     use super::*;
     use crate::run::record::example;
+    use crate::run::{Idle, Schedule};
 
     fn at(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -174,6 +179,21 @@ mod tests {
             assert_eq!(watch.look(&status(0, 100_000, ms), at(ms)), Next::GoOn);
         }
         assert_eq!(watch.look(&status(0, 100_000, 40_000), at(40_000)), Next::GiveUp);
+    }
+
+    #[test]
+    fn connections_without_publishers_are_kept_until_the_time_is_over_and_their_wills_are_waited_for() {
+        let mut plan = example::plan(vec![]);
+        plan.publishers.count = 0;
+        plan.idle = Some(Idle { count: 5, rate: None });
+        plan.schedule = Schedule { time_limit: at(10_000), subscriber_timeout: at(500), ..plan.schedule };
+        let mut watch = Watch::new(&plan);
+        assert_eq!(watch.look(&status(0, 0, 0), at(9_999)), Next::GoOn);
+        assert_eq!(watch.look(&status(0, 0, 0), at(10_000)), Next::Stop);
+        let will = Status { wills: 1, ..status(0, 0, 0) };
+        assert_eq!(watch.look(&will, at(10_400)), Next::GoOn);
+        assert_eq!(watch.look(&will, at(10_899)), Next::GoOn);
+        assert_eq!(watch.look(&will, at(10_900)), Next::End);
     }
 
     #[test]

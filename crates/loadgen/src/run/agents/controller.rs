@@ -168,6 +168,7 @@ fn add(sum: &mut Status, other: &Status) {
     sum.received += other.received;
     sum.copies += other.copies;
     sum.doubtful += other.doubtful;
+    sum.wills += other.wills;
     sum.not_taken += other.not_taken;
     sum.in_flight += other.in_flight;
     sum.publishing += other.publishing;
@@ -211,6 +212,7 @@ mod tests {
             received: 3,
             copies: 4,
             doubtful: 5,
+            wills: 13,
             not_taken: 6,
             in_flight: 7,
             publishing: 8,

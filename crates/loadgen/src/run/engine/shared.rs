@@ -61,6 +61,8 @@ pub(super) struct Counters {
     pub(super) copies: Count,
     /// Deliveries by which more may have come than is expected; see [`Status::doubtful`].
     pub(super) doubtful: Count,
+    /// Wills that came.
+    pub(super) wills: Count,
     /// Messages at QoS 1 and 2 that the broker refused to take.
     pub(super) not_taken: Count,
     /// Messages on their way to the broker: not written at QoS 0, without their last acknowledgement above.
@@ -96,6 +98,8 @@ pub(crate) struct Status {
     /// for another member may have them too, and those whose confirmation was lost with a session. Where there are any,
     /// as much may have come as is expected and not be all of it.
     pub(crate) doubtful: u64,
+    /// Wills that came.
+    pub(crate) wills: u64,
     /// Messages that the broker refused to take.
     pub(crate) not_taken: u64,
     /// Messages on their way to the broker: not written at QoS 0, without their last acknowledgement above.
@@ -217,6 +221,7 @@ impl Shared {
             received: sum(|counters| &counters.received),
             copies: sum(|counters| &counters.copies),
             doubtful: sum(|counters| &counters.doubtful),
+            wills: sum(|counters| &counters.wills),
             queued: self.queued(),
             connecting: sum(|counters| &counters.connecting),
             last_arrival_ns: self.counters.iter().map(|counters| counters.last_arrival_ns.get()).max().unwrap_or(0),

@@ -145,8 +145,9 @@ impl Sink {
             }
             intake.take(&frame, &mut recorder, &mut batch)
         });
+        let counters = driver.counters();
+        counters.wills.add(batch.wills);
         if batch.arrivals + batch.copies > 0 {
-            let counters = driver.counters();
             counters.received.add(batch.arrivals);
             counters.copies.add(batch.copies);
             counters.doubtful.add(batch.doubtful);
@@ -176,6 +177,7 @@ struct Batch {
     doubtful: u64,
     /// Those that the window waits for.
     awaited: u64,
+    wills: u64,
 }
 
 impl Intake {
@@ -225,6 +227,7 @@ impl Intake {
             // Subscribers to whatever there is may get Wills too; one client counts them.
             if is_will && self.receiver.is_none() {
                 recorder.will();
+                batch.wills += 1;
             }
             return Ok(());
         };
