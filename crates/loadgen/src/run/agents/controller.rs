@@ -1,3 +1,4 @@
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use super::link::Link;
@@ -37,7 +38,9 @@ impl Agents {
         check_divisible(plan, addresses.len())?;
         let mut links = Vec::new();
         for address in addresses {
-            links.push(Link::open(&with_port(address, super::PORT), token).await?);
+            let address = with_port(address, super::PORT);
+            let link = watching(links.iter_mut(), Link::open(&address, token)).await?;
+            links.push(link);
         }
         let before = clocks(&mut links, clock).await?;
         let of = links.len() as u32;
@@ -46,8 +49,9 @@ impl Agents {
             let plan = Box::new(plan.clone());
             link.send(&Message::Prepare { plan, slice, move_clock_ns: offset.ns.saturating_neg() }).await?;
         }
-        for link in &mut links {
-            link.ready().await?;
+        for number in 0..links.len() {
+            let (link, others) = one_of(&mut links, number);
+            watching(others, link.ready()).await?;
         }
         let may_cut = plan.cuts.is_some() && plan.publishers.count > 0;
         Ok(Self { links, clock, before, may_cut, watched: Instant::now() })
@@ -104,8 +108,10 @@ impl Agents {
     pub(crate) async fn finish(mut self) -> Result<(Part, Vec<String>), LoadgenError> {
         self.tell(|| Message::Finish).await?;
         let mut merged: Option<Part> = None;
-        for link in &mut self.links {
-            let json = link.part().await?;
+        for number in 0..self.links.len() {
+            let (link, others) = one_of(&mut self.links, number);
+            let json = watching(others, link.part()).await?;
+            let link = &self.links[number];
             let part = serde_json::from_slice(&json)
                 .map_err(|error| LoadgenError::agent(link.address(), format!("what it recorded: {error}")))?;
             match &mut merged {
@@ -127,6 +133,31 @@ impl Agents {
             link.send(&message()).await?;
         }
         Ok(())
+    }
+}
+
+/// The link of this number and all others.
+fn one_of(links: &mut [Link], number: usize) -> (&mut Link, impl Iterator<Item = &mut Link>) {
+    let (before, rest) = links.split_at_mut(number);
+    let (link, after) = rest.split_first_mut().expect("there are more links than this number");
+    (link, before.iter_mut().chain(after))
+}
+
+/// Does `work` with one agent and tells the others once a second that somebody is there: they would give up.
+async fn watching<'a, T>(
+    others: impl Iterator<Item = &'a mut Link>,
+    work: impl Future<Output = Result<T, LoadgenError>>,
+) -> Result<T, LoadgenError> {
+    let (mut work, mut others) = (pin!(work), others.collect::<Vec<_>>());
+    loop {
+        match tokio::time::timeout(WATCHING_INTERVAL, &mut work).await {
+            Ok(done) => return done,
+            Err(_) => {
+                for other in &mut others {
+                    other.send(&Message::Watching).await?;
+                }
+            }
+        }
     }
 }
 

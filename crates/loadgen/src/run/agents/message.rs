@@ -15,7 +15,7 @@ use crate::run::engine::{Slice, Status};
 ///         ◄────────────────────── Working … Ready
 ///   Start ─────────────────────────────────►          … and lets them go
 ///         ◄──────────────────────────────── Status …  each 20 ms
-///   Watching … ────────────────────────────►          each second: a load without a controller ends
+///   Watching … ────────────────────────────►          each second, also before: a load without a controller ends
 ///   StopCutting, StopPublishing, Finish ───►
 ///         ◄─────────────── Working … Part, and its bytes
 ///   Probe ─────────────────────────────────►          again, to see how the clocks drift
