@@ -139,7 +139,7 @@ fn idle_connections_come_stay_and_are_counted() {
         let mut plan = plan(broker.address().port());
         plan.connection.version = version;
         plan.idle = Some(Idle { count: 500, rate });
-        plan.schedule.subscriber_timeout = ms(100);
+        (plan.schedule.time_limit, plan.schedule.subscriber_timeout) = (ms(1000), ms(100));
         let outcome = run(&plan);
         let connections = outcome.connections;
         assert_eq!((connections.accepted, connections.refused, connections.lost), (500, 0, 0));
@@ -161,9 +161,9 @@ fn idle_connections_are_kept_alive() {
     plan.idle = Some(Idle { count: 20, rate: None });
     // Silent ones are closed after 3 s.
     plan.connection.keep_alive = 2;
-    plan.schedule.subscriber_timeout = ms(4500);
-    let connections = run(&plan).connections;
-    assert_eq!((connections.accepted, connections.lost), (20, 0));
+    (plan.schedule.time_limit, plan.schedule.subscriber_timeout) = (ms(4500), ms(50));
+    let outcome = run(&plan);
+    assert_eq!((outcome.connections.accepted, outcome.connections.lost), (20, 0));
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn connections_that_nobody_takes_are_refused() {
     let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("it is bound").port();
     let mut plan = plan(port);
     plan.idle = Some(Idle { count: 50, rate: None });
-    plan.schedule.subscriber_timeout = ms(50);
+    (plan.schedule.time_limit, plan.schedule.subscriber_timeout) = (ms(500), ms(50));
     let connections = run(&plan).connections;
     assert_eq!((connections.accepted, connections.refused), (0, 50));
 }
@@ -225,6 +225,8 @@ fn workers_with_sessions_lose_nothing_by_cuts() {
         let service = vec![Service::Exponential(ms(3))];
         plan.audiences = vec![group("workers", 3, 1, Work { service, parallelism: 1, reports: None })];
         plan.cuts = cuts(CutWhose::Subscribers);
+        // What comes again is waited for so long.
+        plan.schedule.subscriber_timeout = Duration::from_secs(2);
         let outcome = run(&plan);
         assert_eq!((outcome.verdict.expected, outcome.verdict.lost), (400, 0));
         let connections = outcome.connections;

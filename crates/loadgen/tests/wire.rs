@@ -102,6 +102,14 @@ impl Peer {
         nothing
     }
 
+    /// Whether something comes within a few milliseconds.
+    fn has_more(&mut self) -> bool {
+        self.stream.set_read_timeout(Some(Duration::from_millis(5))).expect("a socket has that");
+        let is_there = !self.input.is_empty() || self.stream.peek(&mut [0]).is_ok();
+        self.stream.set_read_timeout(Some(PATIENCE)).expect("a socket has that");
+        is_there
+    }
+
     fn send(&mut self, packet: &Packet) {
         let mut out = WriteBuffer::new();
         packet.encode(self.decoder.version().unwrap_or(ProtocolVersion::V5), &mut out);
@@ -344,6 +352,111 @@ fn a_copy_at_qos_1_is_acknowledged_and_counted() {
 }
 
 #[test]
+fn mqtt_3_8_4_2_messages_before_suback_are_taken_and_acknowledged() {
+    let (outcome, ()) = run(
+        |plan| {
+            plan.publishers.count = 0;
+            plan.audiences = vec![audience(1)];
+        },
+        |listener| {
+            let (mut subscriber, _) = Peer::welcome(&listener, success());
+            let Some(Packet::Subscribe(subscribe)) = subscriber.receive() else { panic!("SUBSCRIBE was expected") };
+            let payload = |id: u8| [&now_ns().to_be_bytes()[..], &[0; 11], &[id]].concat();
+            let publish = |id: u8| [&[0x32, 29, 0, 4, b'w', b'i', b'r', b'e', 0, id, 0][..], &payload(id)].concat();
+            subscriber.send_bytes(&[publish(1), publish(2)].concat());
+            // In another segment, with a message behind it.
+            std::thread::sleep(Duration::from_millis(50));
+            let suback = [&[0x90, 4][..], &subscribe.packet_id.get().to_be_bytes(), &[0, 1]].concat();
+            subscriber.send_bytes(&[suback, publish(3)].concat());
+            for id in 1..=3 {
+                let Some(Packet::PubAck(puback)) = subscriber.receive() else { panic!("PUBACK was expected") };
+                assert_eq!(puback.packet_id.get(), id);
+            }
+            subscriber.rest();
+        },
+    );
+    assert_eq!(outcome.unwrap().received.messages, 3);
+}
+
+#[test]
+fn copies_and_foreign_messages_are_not_taken_for_those_that_are_missing() {
+    let (outcome, ()) = run(
+        |plan| {
+            plan.audiences = vec![audience(1)];
+            plan.schedule.subscriber_timeout = PATIENCE;
+        },
+        |listener| {
+            let mut subscriber = Peer::subscriber(&listener, QoS::AtLeastOnce);
+            let (mut publisher, _) = Peer::welcome(&listener, success());
+            let sent: Vec<_> = (0..3).map(|_| publisher.receive_publish()).collect();
+            let foreign = Publish { payload: b"of somebody else".to_vec().into(), retain: true, ..sent[0].clone() };
+            for early in [&foreign, &foreign, &sent[0], &sent[0], &sent[0], &foreign] {
+                subscriber.send(&Packet::Publish(early.clone()));
+            }
+            sent.iter().for_each(|publish| publisher.send(&Packet::PubAck(ack(publish, ReasonCode::Success))));
+            let last = publisher.receive_publish();
+            publisher.send(&Packet::PubAck(ack(&last, ReasonCode::Success)));
+            // Longer than what is waited for when all has come.
+            std::thread::sleep(Duration::from_millis(300));
+            for late in [&sent[1], &sent[2], &last] {
+                subscriber.send(&Packet::Publish(late.clone()));
+            }
+            assert_eq!([publisher.rest().len(), subscriber.rest().len()], [1, 6 + 3 + 1]);
+        },
+    );
+    let verdict = outcome.unwrap().verdict;
+    assert_eq!((verdict.received, verdict.lost, verdict.duplicated, verdict.foreign), (4, 0, 2, 3));
+}
+
+#[test]
+fn a_message_at_two_members_of_a_share_group_is_not_taken_for_one_that_is_missing() {
+    let (outcome, ()) = run(
+        |plan| {
+            plan.publishers.messages = Some(2);
+            plan.audiences = vec![Audience { share: Some("g".into()), count: 2, ..audience(1) }];
+            plan.schedule.subscriber_timeout = Duration::from_secs(2);
+        },
+        |listener| {
+            let mut members = [(); 2].map(|()| Peer::subscriber(&listener, QoS::AtLeastOnce));
+            let (mut publisher, _) = Peer::welcome(&listener, success());
+            let sent = [publisher.receive_publish(), publisher.receive_publish()];
+            members[0].send(&Packet::Publish(sent[0].clone()));
+            members[1].send(&Packet::Publish(Publish { dup: true, ..sent[0].clone() }));
+            sent.iter().for_each(|publish| publisher.send(&Packet::PubAck(ack(publish, ReasonCode::Success))));
+            std::thread::sleep(Duration::from_millis(300));
+            members[0].send(&Packet::Publish(sent[1].clone()));
+            publisher.rest();
+            members.iter_mut().for_each(|member| drop(member.rest()));
+        },
+    );
+    let verdict = outcome.unwrap().verdict;
+    assert_eq!((verdict.received, verdict.lost, verdict.to_another_member), (2, 0, 1));
+}
+
+#[test]
+fn a_run_does_not_wait_for_the_end_of_what_somebody_else_publishes() {
+    let (outcome, ()) = run(
+        |plan| plan.audiences = vec![audience(0)],
+        |listener| {
+            let mut subscriber = Peer::subscriber(&listener, QoS::AtMostOnce);
+            let (mut publisher, _) = Peer::welcome(&listener, success());
+            for _ in 0..4 {
+                let publish = publisher.receive_publish();
+                publisher.send(&Packet::PubAck(ack(&publish, ReasonCode::Success)));
+                subscriber.send(&Packet::Publish(Publish { packet_id: None, qos: QoS::AtMostOnce, ..publish }));
+            }
+            let foreign = b"\x30\x09\x00\x04wire\x00no";
+            while subscriber.stream.write_all(foreign).is_ok() {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        },
+    );
+    let outcome = outcome.unwrap();
+    assert_eq!((outcome.verdict.received, outcome.verdict.lost), (4, 0));
+    assert!(outcome.verdict.foreign > 0 && outcome.notes.is_empty(), "{:?}", outcome.notes);
+}
+
+#[test]
 fn no_more_is_in_flight_than_the_broker_takes() {
     let mut connack = success();
     connack.properties.receive_maximum = NonZeroU16::new(2);
@@ -398,6 +511,46 @@ fn a_closed_loop_lets_out_a_window_and_no_more() {
     );
     let outcome = outcome.unwrap();
     assert_eq!((outcome.published.messages, outcome.verdict.lost), (35, 30));
+}
+
+#[test]
+fn copies_and_foreign_messages_do_not_open_the_window() {
+    let (outcome, ()) = run(
+        |plan| {
+            plan.publishers.pace = Pace::Closed { window: 2 };
+            plan.publishers.in_flight = 1000;
+            plan.publishers.messages = Some(40);
+            plan.audiences = vec![audience(0)];
+        },
+        |listener| {
+            let mut subscriber = Peer::subscriber(&listener, QoS::AtMostOnce);
+            let (mut publisher, _) = Peer::welcome(&listener, success());
+            // Each message comes three times, and something of somebody else with it; never more than two are out.
+            let (mut out, mut begun) = (std::collections::VecDeque::new(), 0);
+            while begun < 40 {
+                while out.len() < 2 && begun < 40 {
+                    let publish = publisher.receive_publish();
+                    publisher.send(&Packet::PubAck(ack(&publish, ReasonCode::Success)));
+                    out.push_back(Publish { packet_id: None, qos: QoS::AtMostOnce, ..publish });
+                    begun += 1;
+                }
+                // A slow machine may have given a window up by now, and then there are more.
+                let is_young = now_ns() < due_ns(&out[0]) + 50_000_000;
+                assert!(begun == 40 || !is_young || !publisher.has_more(), "after {begun} messages");
+                let Some(publish) = out.pop_front() else { break };
+                for _ in 0..3 {
+                    subscriber.send(&Packet::Publish(publish.clone()));
+                }
+                subscriber.send_bytes(b"\x30\x09\x00\x04wire\x00no");
+            }
+            out.into_iter().for_each(|publish| subscriber.send(&Packet::Publish(publish)));
+            publisher.rest();
+            subscriber.rest();
+        },
+    );
+    let verdict = outcome.unwrap().verdict;
+    assert_eq!((verdict.received, verdict.lost), (40, 0));
+    assert!(verdict.duplicated > 0 && verdict.foreign > 0, "{verdict:?}");
 }
 
 #[test]

@@ -54,7 +54,7 @@ pub use plan::{
     Audience, Broker, Carrier, ConnectionOptions, CutWhose, Cuts, Idle, Pace, Plan, Publishers, Reports, Schedule,
     Service, Spread, TlsOptions, Version, WillOptions, Work,
 };
-pub use record::{Layout, Part, Receiver, Recorder, Unsent};
+pub use record::{Came, Layout, Part, Receiver, Recorder, Unsent};
 pub use stamp::Stamp;
 
 /// One arrival, kept where [`Plan::records`] asks for it.

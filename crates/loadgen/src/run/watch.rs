@@ -12,10 +12,12 @@ pub(crate) struct Watch {
     subscriber_timeout: Duration,
     /// A run without publishers of its own does not know what is to come.
     has_publishers: bool,
+    /// Whether it is about connections alone, which are kept until the time is over.
+    lasts: bool,
     /// How long nothing may have come after the last message that is expected.
     grace: Duration,
-    /// What moved last, and when.
-    moved: (u64, u64),
+    /// How far everything was that can move, and when it moved last.
+    moved: [u64; 4],
     moved_at: Duration,
     stopped_at: Option<Duration>,
 }
@@ -39,9 +41,10 @@ impl Watch {
             time_limit: plan.schedule.time_limit,
             subscriber_timeout: plan.schedule.subscriber_timeout,
             has_publishers: plan.publishers.count > 0,
+            lasts: plan.publishers.count == 0 && (plan.idle.is_some() || plan.cuts.is_some()),
             // Where connections are cut, copies come, so that as much as is expected may not be all of it.
             grace: if plan.cuts.is_some() { GRACE_AFTER_CUTS } else { GRACE },
-            moved: (0, 0),
+            moved: [0; 4],
             moved_at: Duration::ZERO,
             stopped_at: None,
         }
@@ -49,8 +52,10 @@ impl Watch {
 
     /// To be asked every now and then, with the sum of all processes' status.
     pub(crate) fn look(&mut self, status: &Status, at: Duration) -> Next {
-        if (status.published, status.received) != self.moved {
-            self.moved = (status.published, status.received);
+        // What somebody else publishes may go on for ever.
+        let moved = [status.published, status.received, status.copies, status.wills];
+        if moved != self.moved {
+            self.moved = moved;
             self.moved_at = at;
         }
         // Workers have something to do, or connections are to come: that is no standing still.
@@ -61,9 +66,10 @@ impl Watch {
         let still = at.saturating_sub(self.moved_at);
         let is_all_sent = status.publishing == 0;
         let is_answered = status.in_flight == 0 && status.received >= status.expected;
-        let has_all_come = self.has_publishers && is_answered && is_settled;
+        let has_all_come = self.has_publishers && is_answered && is_settled && status.doubtful == 0;
+        let is_enough = is_all_sent && !self.lasts && (has_all_come || still >= self.subscriber_timeout);
         match self.stopped_at {
-            None if at >= self.time_limit || (is_all_sent && (has_all_come || still >= self.subscriber_timeout)) => {
+            None if at >= self.time_limit || is_enough => {
                 self.stopped_at = Some(at);
                 Next::Stop
             }
@@ -88,6 +94,7 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 mod tests {
     use super::*;
     use crate::run::record::example;
+    use crate::run::{Idle, Schedule};
 
     fn at(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -115,9 +122,20 @@ mod tests {
         assert_eq!(watch.look(&in_flight, at(30)), Next::GoOn);
         assert_eq!(watch.look(&status(0, 10, 10), at(40)), Next::Stop);
         // A copy comes late.
-        assert_eq!(watch.look(&status(0, 10, 11), at(80)), Next::GoOn);
-        assert_eq!(watch.look(&status(0, 10, 11), at(129)), Next::GoOn);
-        assert_eq!(watch.look(&status(0, 10, 11), at(130)), Next::End);
+        let copied = Status { copies: 1, ..status(0, 10, 10) };
+        assert_eq!(watch.look(&copied, at(80)), Next::GoOn);
+        assert_eq!(watch.look(&copied, at(129)), Next::GoOn);
+        assert_eq!(watch.look(&copied, at(130)), Next::End);
+    }
+
+    #[test]
+    fn where_something_may_have_come_twice_all_is_waited_for_as_long_as_the_plan_says() {
+        let mut watch = watch(1);
+        let doubtful = Status { doubtful: 1, ..status(0, 10, 10) };
+        assert_eq!(watch.look(&doubtful, at(10)), Next::GoOn);
+        assert_eq!(watch.look(&doubtful, at(509)), Next::GoOn);
+        assert_eq!(watch.look(&doubtful, at(510)), Next::Stop);
+        assert_eq!(watch.look(&doubtful, at(520)), Next::End);
     }
 
     #[test]
@@ -161,6 +179,21 @@ mod tests {
             assert_eq!(watch.look(&status(0, 100_000, ms), at(ms)), Next::GoOn);
         }
         assert_eq!(watch.look(&status(0, 100_000, 40_000), at(40_000)), Next::GiveUp);
+    }
+
+    #[test]
+    fn connections_without_publishers_are_kept_until_the_time_is_over_and_their_wills_are_waited_for() {
+        let mut plan = example::plan(vec![]);
+        plan.publishers.count = 0;
+        plan.idle = Some(Idle { count: 5, rate: None });
+        plan.schedule = Schedule { time_limit: at(10_000), subscriber_timeout: at(500), ..plan.schedule };
+        let mut watch = Watch::new(&plan);
+        assert_eq!(watch.look(&status(0, 0, 0), at(9_999)), Next::GoOn);
+        assert_eq!(watch.look(&status(0, 0, 0), at(10_000)), Next::Stop);
+        let will = Status { wills: 1, ..status(0, 0, 0) };
+        assert_eq!(watch.look(&will, at(10_400)), Next::GoOn);
+        assert_eq!(watch.look(&will, at(10_899)), Next::GoOn);
+        assert_eq!(watch.look(&will, at(10_900)), Next::End);
     }
 
     #[test]

@@ -1,3 +1,4 @@
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use super::link::Link;
@@ -16,6 +17,8 @@ pub(crate) struct Agents {
     clock: RunClock,
     /// The agents' clocks before the run.
     before: Vec<Offset>,
+    /// Whether they are still to be told that no more connections are to be cut.
+    may_cut: bool,
     /// When they were last told that somebody is watching.
     watched: Instant,
 }
@@ -35,7 +38,9 @@ impl Agents {
         check_divisible(plan, addresses.len())?;
         let mut links = Vec::new();
         for address in addresses {
-            links.push(Link::open(&with_port(address, super::PORT), token).await?);
+            let address = with_port(address, super::PORT);
+            let link = watching(links.iter_mut(), Link::open(&address, token)).await?;
+            links.push(link);
         }
         let before = clocks(&mut links, clock).await?;
         let of = links.len() as u32;
@@ -44,10 +49,12 @@ impl Agents {
             let plan = Box::new(plan.clone());
             link.send(&Message::Prepare { plan, slice, move_clock_ns: offset.ns.saturating_neg() }).await?;
         }
-        for link in &mut links {
-            link.ready().await?;
+        for number in 0..links.len() {
+            let (link, others) = one_of(&mut links, number);
+            watching(others, link.ready()).await?;
         }
-        Ok(Self { links, clock, before, watched: Instant::now() })
+        let may_cut = plan.cuts.is_some() && plan.publishers.count > 0;
+        Ok(Self { links, clock, before, may_cut, watched: Instant::now() })
     }
 
     /// From the word to start to the start: long enough for the word to get everywhere.
@@ -82,6 +89,10 @@ impl Agents {
             link.listen()?;
             add(&mut sum, link.status());
         }
+        // Each agent knows its own publishers only.
+        if sum.publishing == 0 && std::mem::take(&mut self.may_cut) {
+            self.tell(|| Message::StopCutting).await?;
+        }
         Ok(sum)
     }
 
@@ -97,8 +108,10 @@ impl Agents {
     pub(crate) async fn finish(mut self) -> Result<(Part, Vec<String>), LoadgenError> {
         self.tell(|| Message::Finish).await?;
         let mut merged: Option<Part> = None;
-        for link in &mut self.links {
-            let json = link.part().await?;
+        for number in 0..self.links.len() {
+            let (link, others) = one_of(&mut self.links, number);
+            let json = watching(others, link.part()).await?;
+            let link = &self.links[number];
             let part = serde_json::from_slice(&json)
                 .map_err(|error| LoadgenError::agent(link.address(), format!("what it recorded: {error}")))?;
             match &mut merged {
@@ -120,6 +133,31 @@ impl Agents {
             link.send(&message()).await?;
         }
         Ok(())
+    }
+}
+
+/// The link of this number and all others.
+fn one_of(links: &mut [Link], number: usize) -> (&mut Link, impl Iterator<Item = &mut Link>) {
+    let (before, rest) = links.split_at_mut(number);
+    let (link, after) = rest.split_first_mut().expect("there are more links than this number");
+    (link, before.iter_mut().chain(after))
+}
+
+/// Does `work` with one agent and tells the others once a second that somebody is there: they would give up.
+async fn watching<'a, T>(
+    others: impl Iterator<Item = &'a mut Link>,
+    work: impl Future<Output = Result<T, LoadgenError>>,
+) -> Result<T, LoadgenError> {
+    let (mut work, mut others) = (pin!(work), others.collect::<Vec<_>>());
+    loop {
+        match tokio::time::timeout(WATCHING_INTERVAL, &mut work).await {
+            Ok(done) => return done,
+            Err(_) => {
+                for other in &mut others {
+                    other.send(&Message::Watching).await?;
+                }
+            }
+        }
     }
 }
 
@@ -159,9 +197,10 @@ fn add(sum: &mut Status, other: &Status) {
     sum.published += other.published;
     sum.expected += other.expected;
     sum.received += other.received;
+    sum.copies += other.copies;
+    sum.doubtful += other.doubtful;
+    sum.wills += other.wills;
     sum.not_taken += other.not_taken;
-    sum.queued += other.queued;
-    sum.connecting += other.connecting;
     sum.in_flight += other.in_flight;
     sum.publishing += other.publishing;
     sum.queued += other.queued;
@@ -195,6 +234,29 @@ const DRIFT_LIMIT_NS: u64 = 500_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_agents_have_done_is_added_up_once() {
+        let one = Status {
+            published: 1,
+            expected: 2,
+            received: 3,
+            copies: 4,
+            doubtful: 5,
+            wills: 13,
+            not_taken: 6,
+            in_flight: 7,
+            publishing: 8,
+            last_arrival_ns: 9,
+            queued: 10,
+            connecting: 11,
+            cpu_ns: vec![12],
+            failure: None,
+        };
+        let mut sum = Status::default();
+        add(&mut sum, &one);
+        assert_eq!(sum, one);
+    }
 
     #[test]
     fn a_reader_is_told_of_clocks_and_warned_of_those_that_run_away() {

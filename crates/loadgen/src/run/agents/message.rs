@@ -15,8 +15,8 @@ use crate::run::engine::{Slice, Status};
 ///         ◄────────────────────── Working … Ready
 ///   Start ─────────────────────────────────►          … and lets them go
 ///         ◄──────────────────────────────── Status …  each 20 ms
-///   Watching … ────────────────────────────►          each second: a load without a controller ends
-///   StopPublishing, Finish ────────────────►
+///   Watching … ────────────────────────────►          each second, also before: a load without a controller ends
+///   StopCutting, StopPublishing, Finish ───►
 ///         ◄─────────────── Working … Part, and its bytes
 ///   Probe ─────────────────────────────────►          again, to see how the clocks drift
 ///         ◄───────────────────────────────── Answer
@@ -43,6 +43,8 @@ pub(super) enum Message {
     Status(Status),
     /// The controller is still there.
     Watching,
+    /// All publishers of all agents have sent what they had: no more connections are to be cut.
+    StopCutting,
     /// No further messages.
     StopPublishing,
     /// Disconnect and send what was recorded.
@@ -66,6 +68,7 @@ impl Message {
             Self::Start { .. } => "Start",
             Self::Status(_) => "Status",
             Self::Watching => "Watching",
+            Self::StopCutting => "StopCutting",
             Self::StopPublishing => "StopPublishing",
             Self::Finish => "Finish",
             Self::Part { .. } => "Part",
@@ -102,5 +105,5 @@ impl Hello {
 }
 
 /// Raised with every change of [`Message`], and of what a plan or a record holds.
-const PROTOCOL: u32 = 1;
+const PROTOCOL: u32 = 2;
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");

@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::message::{Hello, Message};
-use super::wire::{CLOSED, SILENCE_LIMIT, SILENT, Wire};
+use super::wire::{BULK_PATIENCE, CLOSED, SILENCE_LIMIT, SILENT, Wire};
 use crate::run::Plan;
 use crate::run::clock::RunClock;
 use crate::run::engine::{Engine, Slice};
@@ -47,7 +47,10 @@ impl Session {
         let greeted = tokio::time::timeout(SILENCE_LIMIT, self.greet(token)).await;
         greeted.map_err(|_| SILENT.to_owned())??;
         loop {
-            match self.wire.receive().await {
+            // It may be busy with what other agents recorded.
+            let message = tokio::time::timeout(BULK_PATIENCE, self.wire.receive()).await;
+            match message.unwrap_or_else(|_| Err("its controller has nothing more to say".to_owned())) {
+                Ok(Message::Watching) => {}
                 Ok(Message::Probe) => self.tell_time().await?,
                 Ok(Message::Prepare { plan, slice, move_clock_ns }) => self.run(*plan, slice, move_clock_ns).await?,
                 Ok(message) => return Err(unexpected(&message)),
@@ -89,10 +92,7 @@ impl Session {
         let mut engine = prepared.map_err(|error| error.to_string())?;
         self.wire.send(&Message::Ready).await?;
 
-        let at_unix_ns = match self.wire.receive().await? {
-            Message::Start { at_unix_ns } => at_unix_ns,
-            message => return Err(unexpected(&message)),
-        };
+        let at_unix_ns = self.wait_for_start().await?;
         if let Some(late_ns) = clock.now_ns().checked_sub(at_unix_ns) {
             return Err(format!("the word to start came {:.1} ms late", late_ns as f64 / 1e6));
         }
@@ -100,6 +100,18 @@ impl Session {
         self.watch(&engine).await?;
         let part = self.meanwhile(engine.finish()).await?.map_err(|error| error.to_string())?;
         self.hand_over(part).await
+    }
+
+    /// Connections that nobody watches must not stay.
+    async fn wait_for_start(&mut self) -> Result<u64, String> {
+        loop {
+            let message = tokio::time::timeout(SILENCE_LIMIT, self.wire.receive()).await;
+            match message.map_err(|_| format!("its controller says {SILENT}"))?? {
+                Message::Start { at_unix_ns } => return Ok(at_unix_ns),
+                Message::Watching => {}
+                message => return Err(unexpected(&message)),
+            }
+        }
     }
 
     /// Tells how far it is, until the controller wants the end.
@@ -111,6 +123,7 @@ impl Session {
                     heard = Instant::now();
                     match message? {
                         Message::Watching => {}
+                        Message::StopCutting => engine.stop_cutting(),
                         Message::StopPublishing => engine.stop_publishing(),
                         Message::Finish => return Ok(()),
                         message => return Err(unexpected(&message)),

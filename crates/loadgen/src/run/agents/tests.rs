@@ -11,7 +11,9 @@ use super::message::{Hello, Message};
 use super::wire::Wire;
 use super::{AgentArgs, serve};
 use crate::run::clock::RunClock;
+use crate::run::engine::Slice;
 use crate::run::offset::Offset;
+use crate::run::record::example;
 
 /// An agent that serves until the test's process ends; where it listens.
 fn agent(token: Option<&str>, clock_shift: i64) -> String {
@@ -59,7 +61,7 @@ async fn an_agent_serves_only_those_who_know_its_token() {
 #[tokio::test]
 async fn both_sides_must_be_of_the_same_version() {
     let address = agent(None, 0);
-    for (protocol, program) in [(0, env!("CARGO_PKG_VERSION")), (1, "0.0.0")] {
+    for (protocol, program) in [(0, env!("CARGO_PKG_VERSION")), (2, "0.0.0")] {
         let mut wire = Wire::new(TcpStream::connect(&address).await.unwrap()).unwrap();
         let hello = Hello { protocol, program: program.to_owned(), token: None };
         wire.send(&Message::Hello(hello)).await.unwrap();
@@ -106,6 +108,32 @@ async fn what_does_not_belong_there_is_named() {
     link.send(&Message::Finish).await.unwrap();
     let error = link.ready().await.unwrap_err().to_string();
     assert_eq!(error, format!("agent {address}: unexpected Finish"));
+}
+
+#[tokio::test]
+async fn an_agent_that_is_ready_waits_for_others_and_not_for_ever() {
+    let address = agent(None, 0);
+    let mut link = Link::open(&address, None).await.unwrap();
+    link.send(&Message::Watching).await.unwrap();
+    let mut plan = example::plan(vec![]);
+    plan.publishers.count = 0;
+    let prepare = Message::Prepare { plan: Box::new(plan), slice: Slice::ALL, move_clock_ns: 0 };
+    link.send(&prepare).await.unwrap();
+    link.ready().await.unwrap();
+    // Others take long.
+    for _ in 0..2 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        link.send(&Message::Watching).await.unwrap();
+    }
+    // Then the controller is there no more, and its connection stays.
+    let mut told = Ok(());
+    for _ in 0..2 {
+        told = link.ready().await;
+        if told.as_ref().is_err_and(|error| !error.to_string().contains("it says nothing")) {
+            break;
+        }
+    }
+    assert_eq!(told.unwrap_err().to_string(), format!("agent {address}: its controller says nothing for 10 s"));
 }
 
 #[tokio::test]

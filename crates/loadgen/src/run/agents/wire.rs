@@ -188,5 +188,5 @@ const MESSAGE_LIMIT: usize = 16 * 1024 * 1024;
 /// Records of some ten million messages; twice as much is needed to read them.
 const BULK_LIMIT: usize = 2 * 1024 * 1024 * 1024;
 /// How long a controller may be busy with what other agents recorded.
-const BULK_PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const BULK_PATIENCE: Duration = Duration::from_secs(120);
 const READ_SIZE: usize = 64 * 1024;

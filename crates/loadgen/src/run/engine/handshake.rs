@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use tenbin_codec::{
-    ConnAck, Connect, Decoded, Decoder, Disconnect, Packet, PacketId, ProtocolVersion, QoS, ReasonCode, Subscribe,
-    Subscription, SubscriptionOptions, Text, TopicFilter, TopicName, Will, WriteBuffer,
+    ConnAck, Connect, Decoded, Decoder, Disconnect, Packet, PacketId, PacketType, ProtocolVersion, QoS, ReasonCode,
+    Subscribe, Subscription, SubscriptionOptions, Text, TopicFilter, TopicName, Will, WriteBuffer,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::frame::Frame;
 use super::link::Link;
 use super::tls::Tls;
 use super::transport::Transport;
@@ -180,7 +181,8 @@ impl Greeting {
         let mut transport = opened.map_err(|error| error.to_string())?;
         let mut input = BytesMut::new();
         let keep_alive = connect.keep_alive;
-        let packet = exchange(&mut transport, &mut input, self.version, Packet::Connect(Box::new(connect))).await?;
+        send(&mut transport, self.version, Packet::Connect(Box::new(connect))).await?;
+        let packet = receive(&mut transport, &mut input, self.version).await?;
         let took = begun.elapsed();
         let connack = match packet {
             Packet::ConnAck(connack) if !connack.reason.is_error() => *connack,
@@ -202,8 +204,16 @@ impl Greeting {
         });
         let asked = async {
             let (transport, mut input) = connected.link.begin_exchange();
-            let packet = exchange(transport, &mut input, self.version, subscribe).await?;
-            connected.link.end_exchange(&input);
+            send(transport, self.version, subscribe).await?;
+            // Messages may come before SUBACK [MQTT-3.8.4-2]: whoever takes the connection over counts and acknowledges
+            // them.
+            let mut early = BytesMut::new();
+            while take_publishes(&mut input, &mut early)? {
+                read(transport, &mut input).await?;
+            }
+            let packet = receive(transport, &mut input, self.version).await?;
+            early.extend_from_slice(&input);
+            connected.link.end_exchange(&early);
             check_suback(subscription, packet)
         };
         within(client, asked).await?;
@@ -224,26 +234,42 @@ fn check_suback(subscription: &Subscription, packet: Packet) -> Result<(), Strin
     }
 }
 
-/// Sends `packet` and waits for the next packet to come.
-async fn exchange(
-    transport: &mut Transport,
-    input: &mut BytesMut,
-    version: ProtocolVersion,
-    packet: Packet,
-) -> Result<Packet, String> {
+async fn send(transport: &mut Transport, version: ProtocolVersion, packet: Packet) -> Result<(), String> {
     let mut out = WriteBuffer::new();
     packet.encode(version, &mut out);
     while out.has_remaining() {
         transport.write_buf(&mut out).await.map_err(|error| error.to_string())?;
     }
-    transport.flush().await.map_err(|error| error.to_string())?;
+    transport.flush().await.map_err(|error| error.to_string())
+}
+
+/// Waits for the next packet to come.
+async fn receive(transport: &mut Transport, input: &mut BytesMut, version: ProtocolVersion) -> Result<Packet, String> {
     let mut decoder = Decoder::client(version, u32::MAX);
     loop {
         if let Decoded::Packet(packet) = decoder.decode(input).map_err(|error| error.to_string())? {
             return Ok(packet);
         }
-        if transport.read_buf(input).await.map_err(|error| error.to_string())? == 0 {
-            return Err("closed by the broker".to_owned());
+        read(transport, input).await?;
+    }
+}
+
+async fn read(transport: &mut Transport, input: &mut BytesMut) -> Result<(), String> {
+    match transport.read_buf(input).await.map_err(|error| error.to_string())? {
+        0 => Err("closed by the broker".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+/// Moves the PUBLISH packets at the front of `input` to `publishes`; whether more has to be read to see what follows.
+fn take_publishes(input: &mut BytesMut, publishes: &mut BytesMut) -> Result<bool, String> {
+    loop {
+        match Frame::split(input)? {
+            Some((frame, size)) if frame.packet_type() == Some(PacketType::Publish) => {
+                publishes.extend_from_slice(&input.split_to(size));
+            }
+            Some(_) => return Ok(false),
+            None => return Ok(true),
         }
     }
 }
@@ -256,7 +282,8 @@ async fn within<T>(client: &Client, work: impl Future<Output = Result<T, String>
     }
 }
 
-/// A subscription at `qos` that brings no retained messages of earlier runs.
+/// A subscription at `qos`. It brings retained messages too, for where somebody else publishes they may be what is
+/// wanted; those of earlier runs count as foreign.
 ///
 /// # Errors
 /// `filter` is none.

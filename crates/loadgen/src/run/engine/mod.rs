@@ -56,7 +56,7 @@ use self::driver::{Common, Stage};
 pub(super) use self::frame::{FrameOptions, Frames};
 use self::handshake::Greeting;
 pub(crate) use self::shared::Status;
-use self::shared::{Phase, Shared};
+use self::shared::{CutsWhile, Phase, Shared};
 use self::thread::Report;
 use super::clock::RunClock;
 use super::{Layout, Pace, Part, Plan};
@@ -92,8 +92,10 @@ impl Engine {
             Pace::Open { .. } | Pace::Unlimited => None,
         };
         let threads = crews.len() + usize::from(idle > 0);
-        let has_publishers = crews.iter().any(|crew| !crew.publishers.is_empty());
-        let shared = Arc::new(Shared::new(threads, window, has_publishers));
+        // Other processes may have messages left: whoever sees all of them says when it is enough.
+        let is_alone = plan.publishers.count > 0 && slice.of == 1;
+        let cuts_while = if is_alone { CutsWhile::Publishing } else { CutsWhile::Running };
+        let shared = Arc::new(Shared::new(threads, window, cuts_while));
         let addresses = Arc::new(Addresses::resolve(&plan.brokers).await?);
         let (stages, stage) = watch::channel(Stage::Subscribe);
         let greeting = Arc::new(Greeting::new(&plan.connection, plan.tag)?);
@@ -137,6 +139,11 @@ impl Engine {
     /// The first connection that was lost although nobody cut it. It is told once.
     pub(crate) fn take_failure(&self) -> Option<LoadgenError> {
         self.shared.take_failure()
+    }
+
+    /// No more connections are cut: everything has been sent, by other processes too.
+    pub(crate) fn stop_cutting(&self) {
+        self.shared.stop_cutting();
     }
 
     /// Publishers send what they have begun and nothing new; acknowledgements go on.

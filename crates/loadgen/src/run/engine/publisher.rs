@@ -381,11 +381,13 @@ impl Publisher {
         }
     }
 
-    /// What a lost session takes with it. It may have come, and stays unconfirmed.
+    /// What a lost session takes with it. It may have come, and stays unconfirmed; so it keeps its place in the window
+    /// until it comes or is given up.
     fn forget_in_flight(&mut self) {
         for again in self.in_flight.again() {
             if let Again::Publish(_, sent) = again {
-                unclaim(&self.driver, &self.streams, sent);
+                let deliveries = self.streams.deliveries(sent.message..sent.message + 1);
+                self.driver.counters().doubtful.add(deliveries);
             }
         }
         self.driver.counters().in_flight.sub(self.in_flight.len() as u64);

@@ -15,11 +15,21 @@ pub(super) struct Shared {
     pub(super) counters: Vec<Counters>,
     /// Only where the plan has a closed loop.
     pub(super) window: Option<Window>,
-    /// Whether some of the process's clients publish.
-    has_publishers: bool,
+    cuts_while: CutsWhile,
+    /// Whether somebody has said that no more connections are to be cut.
+    has_stopped_cutting: AtomicBool,
     /// Set with `failure`, so that looking costs no lock.
     failed: AtomicBool,
     failure: Mutex<Option<LoadgenError>>,
+}
+
+/// How long connections are cut, where they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CutsWhile {
+    /// As long as publishers of this process have messages left.
+    Publishing,
+    /// Until the time is over or somebody says that it is enough.
+    Running,
 }
 
 /// Where a run is.
@@ -45,8 +55,14 @@ pub(super) struct Counters {
     pub(super) published: Count,
     /// Deliveries that these call for.
     pub(super) expected: Count,
-    /// Deliveries that came.
+    /// Deliveries of this run that came, each counted once at its receiver.
     pub(super) received: Count,
+    /// Further copies of them.
+    pub(super) copies: Count,
+    /// Deliveries by which more may have come than is expected; see [`Status::doubtful`].
+    pub(super) doubtful: Count,
+    /// Wills that came.
+    pub(super) wills: Count,
     /// Messages at QoS 1 and 2 that the broker refused to take.
     pub(super) not_taken: Count,
     /// Messages on their way to the broker: not written at QoS 0, without their last acknowledgement above.
@@ -74,8 +90,16 @@ pub(crate) struct Status {
     pub(crate) published: u64,
     /// Deliveries that published messages call for, at subscribers of all processes.
     pub(crate) expected: u64,
-    /// Deliveries that came, further copies included.
+    /// Deliveries of this run that came: each counts once at its receiver, and what is not of this run does not count.
     pub(crate) received: u64,
+    /// Further copies of them.
+    pub(crate) copies: u64,
+    /// Deliveries by which more may have come than is expected: those to members of a share group that are sent again,
+    /// for another member may have them too, and those whose confirmation was lost with a session. Where there are any,
+    /// as much may have come as is expected and not be all of it.
+    pub(crate) doubtful: u64,
+    /// Wills that came.
+    pub(crate) wills: u64,
     /// Messages that the broker refused to take.
     pub(crate) not_taken: u64,
     /// Messages on their way to the broker: not written at QoS 0, without their last acknowledgement above.
@@ -122,12 +146,13 @@ impl Count {
 }
 
 impl Shared {
-    pub(super) fn new(threads: usize, window: Option<u64>, has_publishers: bool) -> Self {
+    pub(super) fn new(threads: usize, window: Option<u64>, cuts_while: CutsWhile) -> Self {
         Self {
             phase: AtomicU8::new(Phase::Connecting as u8),
             counters: (0..threads).map(|_| Counters::default()).collect(),
             window: window.map(|size| Window::new(size, threads)),
-            has_publishers,
+            cuts_while,
+            has_stopped_cutting: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
         }
@@ -171,7 +196,12 @@ impl Shared {
     /// Whether connections are still to be cut: not once everything has been sent, so that what is on its way can come.
     pub(super) fn may_cut(&self) -> bool {
         let publishing = || self.counters.iter().any(|counters| counters.publishing.get() > 0);
-        self.phase() == Phase::Running && (!self.has_publishers || publishing())
+        let is_on = self.phase() == Phase::Running && !self.has_stopped_cutting.load(Ordering::Relaxed);
+        is_on && (self.cuts_while == CutsWhile::Running || publishing())
+    }
+
+    pub(super) fn stop_cutting(&self) {
+        self.has_stopped_cutting.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn status(&self) -> Status {
@@ -189,6 +219,9 @@ impl Shared {
             in_flight: sum(|counters| &counters.in_flight),
             publishing: sum(|counters| &counters.publishing),
             received: sum(|counters| &counters.received),
+            copies: sum(|counters| &counters.copies),
+            doubtful: sum(|counters| &counters.doubtful),
+            wills: sum(|counters| &counters.wills),
             queued: self.queued(),
             connecting: sum(|counters| &counters.connecting),
             last_arrival_ns: self.counters.iter().map(|counters| counters.last_arrival_ns.get()).max().unwrap_or(0),
@@ -204,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_status_is_the_sum_of_all_threads() {
-        let shared = Shared::new(3, None, true);
+        let shared = Shared::new(3, None, CutsWhile::Publishing);
         for (thread, counters) in (1..).zip(&shared.counters) {
             counters.published.add(10 * thread);
             counters.received.add(thread);
@@ -219,20 +252,22 @@ mod tests {
 
     #[test]
     fn connections_are_cut_while_messages_are_being_published() {
-        let [sending, listening] = [true, false].map(|has_publishers| Shared::new(1, None, has_publishers));
+        let [sending, listening] =
+            [CutsWhile::Publishing, CutsWhile::Running].map(|cuts_while| Shared::new(1, None, cuts_while));
         assert_eq!([&sending, &listening].map(Shared::may_cut), [false; 2], "not yet");
         sending.enter(Phase::Running);
         listening.enter(Phase::Running);
         assert_eq!([&sending, &listening].map(Shared::may_cut), [false, true]);
         sending.counters[0].publishing.add(1);
         assert!(sending.may_cut());
-        listening.enter(Phase::Draining);
-        assert!(!listening.may_cut());
+        sending.enter(Phase::Draining);
+        listening.stop_cutting();
+        assert_eq!([&sending, &listening].map(Shared::may_cut), [false; 2]);
     }
 
     #[test]
     fn the_first_failure_counts_and_none_after_the_end() {
-        let shared = Shared::new(1, None, true);
+        let shared = Shared::new(1, None, CutsWhile::Publishing);
         assert!(shared.take_failure().is_none());
         shared.fail(LoadgenError::Interrupted);
         shared.fail(LoadgenError::lost("late", ""));

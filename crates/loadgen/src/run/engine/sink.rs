@@ -13,7 +13,8 @@ use super::handshake::{Client, subscription, will_payload};
 use super::link::Link;
 use super::shared::Phase;
 use crate::LoadgenError;
-use crate::run::{CutWhose, Recorder, Spread, Stamp};
+
+use crate::run::{Came, CutWhose, Recorder, Spread, Stamp};
 
 /// A subscriber that does nothing but take what comes: it finds the ends of the frames, hands payloads to the recorder
 /// where they lie, and acknowledges all that one read brought with one write. What one read brought has come at one time.
@@ -28,6 +29,8 @@ pub(super) struct Sink {
 struct Intake {
     /// Its number in the layout; `None` where it is there for Wills alone.
     receiver: Option<u32>,
+    /// Whether it is a member of a share group.
+    is_shared: bool,
     version: ProtocolVersion,
     /// Messages of QoS 2 between PUBREC and PUBREL.
     unreleased: Unreleased,
@@ -135,17 +138,20 @@ impl Sink {
         let (driver, intake) = (&*self.driver, &mut self.intake);
         let mut recorder = driver.recorder();
         let window = driver.shared().window.as_ref();
-        let mut batch =
-            Batch { now_ns: 0, since_ns: window.map_or(0, |window| window.since_ns()), arrivals: 0, awaited: 0 };
+        let mut batch = Batch { since_ns: window.map_or(0, |window| window.since_ns()), ..Batch::default() };
         let polled = link.poll_frames(cx, &mut driver.buffer.borrow_mut(), |frame| {
             if batch.now_ns == 0 {
                 batch.now_ns = driver.now_ns();
             }
             intake.take(&frame, &mut recorder, &mut batch)
         });
-        if batch.arrivals > 0 {
-            driver.counters().received.add(batch.arrivals);
-            driver.counters().last_arrival_ns.set(batch.now_ns);
+        let counters = driver.counters();
+        counters.wills.add(batch.wills);
+        if batch.arrivals + batch.copies > 0 {
+            counters.received.add(batch.arrivals);
+            counters.copies.add(batch.copies);
+            counters.doubtful.add(batch.doubtful);
+            counters.last_arrival_ns.set(batch.now_ns);
             if let Some(window) = window {
                 window.receive(batch.awaited);
             }
@@ -158,19 +164,28 @@ impl Sink {
 }
 
 /// What one read brings.
+#[derive(Default)]
 struct Batch {
     now_ns: u64,
     /// The window has given up what was due by then.
     since_ns: u64,
+    /// Messages of this run.
     arrivals: u64,
-    /// Of these, those that the window waits for.
+    /// Further copies of them.
+    copies: u64,
+    /// Of both, those that another member of the share group may have too.
+    doubtful: u64,
+    /// Those that the window waits for.
     awaited: u64,
+    wills: u64,
 }
 
 impl Intake {
     fn new(driver: &Driver, receiver: Option<u32>) -> Self {
+        let audience = |number: u32| driver.layout().receivers()[number as usize].audience;
         Self {
             receiver,
+            is_shared: receiver.is_some_and(|number| driver.plan().audiences[audience(number)].share.is_some()),
             version: driver.common.greeting.version(),
             unreleased: Unreleased::default(),
             answers: Vec::new(),
@@ -212,13 +227,19 @@ impl Intake {
             // Subscribers to whatever there is may get Wills too; one client counts them.
             if is_will && self.receiver.is_none() {
                 recorder.will();
+                batch.wills += 1;
             }
             return Ok(());
         };
-        recorder.arrived(receiver, arrival.payload, arrival.dup, batch.now_ns);
-        batch.arrivals += 1;
+        let came = recorder.arrived(receiver, arrival.payload, arrival.dup, batch.now_ns);
+        if came == Came::NotOurs {
+            return Ok(());
+        }
+        batch.arrivals += u64::from(came == Came::First);
+        batch.copies += u64::from(came == Came::Again);
+        batch.doubtful += u64::from(self.is_shared && (arrival.dup || came == Came::Again));
         let is_late = || Stamp::decode_due_ns(arrival.payload).is_some_and(|due_ns| due_ns <= batch.since_ns);
-        batch.awaited += u64::from(batch.since_ns == 0 || !is_late());
+        batch.awaited += u64::from(came == Came::First && (batch.since_ns == 0 || !is_late()));
         Ok(())
     }
 }

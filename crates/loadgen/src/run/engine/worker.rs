@@ -18,7 +18,8 @@ use super::driver::Driver;
 use super::handshake::{Client, subscription, will_payload};
 use super::service;
 use crate::LoadgenError;
-use crate::run::{Carrier, CutWhose, Plan, Stamp, Work};
+
+use crate::run::{Came, Carrier, CutWhose, Plan, Stamp, Work};
 use crate::scenario::Network;
 
 /// A worker that is connected and subscribed. What it has, and what it does about that, it tells the broker as every
@@ -29,6 +30,8 @@ pub(super) struct Worker {
     /// Its number in the layout, and that in its audience.
     receiver: u32,
     member: u32,
+    /// Whether it is in a share group.
+    is_shared: bool,
     work: Work,
     client: Client,
     /// The same client, connected.
@@ -45,6 +48,8 @@ pub(super) struct Worker {
 
 /// A message that a worker has.
 struct Job {
+    /// Whether it is a message of this run that has not come before.
+    is_first: bool,
     /// Whether the window waits for it.
     is_awaited: bool,
     /// What is acknowledged when it is done, above QoS 0.
@@ -99,12 +104,13 @@ impl Worker {
 
         let (control, _) = driver.enter(CutWhose::Subscribers, number);
         let will = plan.connection.will.is_some().then(|| will_payload(plan.tag));
-        let member = receiver.member;
+        let (member, is_shared) = (receiver.member, audience.share.is_some());
         let receiver = number;
         Ok(Self {
             control,
             receiver,
             member,
+            is_shared,
             work,
             client,
             connected,
@@ -175,12 +181,14 @@ impl Worker {
             ClientEvent::Message(message) => {
                 let mut recorder = self.driver.recorder();
                 let received_ns = self.driver.common.clock.at_ns(message.received_at);
-                recorder.arrived(self.receiver, &message.payload, message.dup, received_ns);
+                let came = recorder.arrived(self.receiver, &message.payload, message.dup, received_ns);
+                self.count(came, message.dup);
                 let (luck, due_ns) = read(self.driver.plan(), &message.payload);
                 let since_ns = self.driver.shared().window.as_ref().map_or(0, |window| window.since_ns());
-                let is_awaited = since_ns == 0 || due_ns.is_none_or(|due_ns| due_ns > since_ns);
+                let is_late = since_ns > 0 && due_ns.is_some_and(|due_ns| due_ns <= since_ns);
+                let is_first = came == Came::First;
                 let message = message.qos.is_acknowledged().then_some(message);
-                bench.arrive(Job { is_awaited, message }, luck, due_ns, received_ns);
+                bench.arrive(Job { is_first, is_awaited: is_first && !is_late, message }, luck, due_ns, received_ns);
                 self.driver.counters().queued.add(1);
             }
             ClientEvent::Disconnected { reason } => self.go(&reason),
@@ -216,10 +224,18 @@ impl Worker {
         }
     }
 
+    /// What has come counts as received once it is done; what it says of the others counts at once.
+    fn count(&self, came: Came, dup: bool) {
+        let counters = self.driver.counters();
+        counters.copies.add(u64::from(came == Came::Again));
+        let is_again = came == Came::Again || (came == Came::First && dup);
+        counters.doubtful.add(u64::from(self.is_shared && is_again));
+    }
+
     fn catch_up(&self, bench: &mut Bench<Job>) {
         let driver = &self.driver;
         let mut recorder = driver.recorder();
-        let (mut finished, mut awaited) = (0, 0);
+        let (mut finished, mut first, mut awaited) = (0, 0, 0);
         bench.catch_up(driver.now_ns(), |step| match step {
             Step::Taken { due_ns, taken_ns } => {
                 self.reporter.as_ref().inspect(|reporter| reporter.started());
@@ -235,11 +251,12 @@ impl Worker {
             }
             Step::Away(job) => {
                 job.message.as_ref().inspect(|message| self.connected.acknowledge(message));
+                first += u64::from(job.is_first);
                 awaited += u64::from(job.is_awaited);
             }
         });
         // What a worker has done has come; what it has not is still under way.
-        driver.counters().received.add(finished);
+        driver.counters().received.add(first);
         driver.counters().queued.sub(finished);
         if let Some(window) = driver.shared().window.as_ref().filter(|_| awaited > 0) {
             window.receive(awaited);

@@ -34,12 +34,13 @@ pub(super) struct LaneCounts {
 }
 
 impl LaneTally {
+    /// Returns whether it has not come before.
     #[inline]
-    pub(super) fn arrive(&mut self, sequence: u32, dup: bool) {
+    pub(super) fn arrive(&mut self, sequence: u32, dup: bool) -> bool {
         if !self.came.insert(sequence) {
             self.counts.copies += 1;
             self.counts.copies_unmarked += u64::from(!dup);
-            return;
+            return false;
         }
         if dup {
             // The broker says itself that it sends it again: the order is that of the first time.
@@ -48,6 +49,7 @@ impl LaneTally {
             self.counts.out_of_order += 1;
         }
         self.next = self.next.max(sequence + 1);
+        true
     }
 
     pub(super) fn pack(self) -> Lane {
@@ -162,7 +164,9 @@ mod tests {
 
     fn lane(arrivals: &[(u32, bool)]) -> Lane {
         let mut lane = LaneTally::default();
-        arrivals.iter().for_each(|&(sequence, dup)| lane.arrive(sequence, dup));
+        for &(sequence, dup) in arrivals {
+            lane.arrive(sequence, dup);
+        }
         lane.pack()
     }
 

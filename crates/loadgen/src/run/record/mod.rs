@@ -34,4 +34,4 @@ mod verdict;
 
 pub use layout::{Layout, Receiver};
 pub use part::Part;
-pub use recorder::{Recorder, Unsent};
+pub use recorder::{Came, Recorder, Unsent};

@@ -64,6 +64,17 @@ struct OpenSecond {
     uncorrected: Latencies,
 }
 
+/// What a message that came is to the receiver that it came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Came {
+    /// A message of this run, for the first time. Of payloads that have no room for a number each is one.
+    First,
+    /// A further copy.
+    Again,
+    /// No message of this run, or one that is not for this receiver.
+    NotOurs,
+}
+
 /// What an arrival's payload says.
 enum Seen {
     Message(Stamp),
@@ -148,13 +159,18 @@ impl Recorder {
         self.unsent.push(unsent);
     }
 
-    /// A message came to a receiver; `dup` is its DUP flag.
+    /// A message came to a receiver; `dup` is its DUP flag. What one member of a share group has got the others do not
+    /// know: a message that comes to two of them comes to each for the first time.
     ///
     /// # Panics
     /// If there is no such receiver.
-    pub fn arrived(&mut self, receiver: u32, payload: &[u8], dup: bool, now_ns: u64) {
+    pub fn arrived(&mut self, receiver: u32, payload: &[u8], dup: bool, now_ns: u64) -> Came {
+        let mut came = Came::First;
         let seen = match self.read(payload, now_ns) {
-            Seen::Message(stamp) if !self.arrived_in_lane(receiver, &stamp, dup) => Seen::Wrong,
+            Seen::Message(stamp) => {
+                came = self.arrived_in_lane(receiver, &stamp, dup);
+                if came == Came::NotOurs { Seen::Wrong } else { Seen::Message(stamp) }
+            }
             seen => seen,
         };
         let (stamp, late_us) = match seen {
@@ -162,8 +178,14 @@ impl Recorder {
             Seen::Time { due_ns } => {
                 (Stamp { due_ns, tag: self.tag, stream: u32::MAX, sequence: u32::MAX, late_us: 0 }, None)
             }
-            Seen::Foreign => return self.receiver(receiver).counts.foreign += 1,
-            Seen::Wrong => return self.receiver(receiver).counts.wrong += 1,
+            Seen::Foreign => {
+                self.receiver(receiver).counts.foreign += 1;
+                return Came::NotOurs;
+            }
+            Seen::Wrong => {
+                self.receiver(receiver).counts.wrong += 1;
+                return Came::NotOurs;
+            }
         };
         self.turn_second(now_ns);
         let second = self.open.number;
@@ -176,6 +198,7 @@ impl Recorder {
             let Stamp { stream, sequence, due_ns, late_us, .. } = stamp;
             self.arrivals.push(MessageRecord { stream, sequence, receiver, due_ns, late_us, received_ns: now_ns });
         }
+        came
     }
 
     /// A simulated worker has taken a message that was due at `due_ns` out of its queue.
@@ -274,23 +297,22 @@ impl Recorder {
         }
     }
 
-    /// Whether the message is of a stream that is for this receiver.
+    /// Not ours is what is of no stream that is for this receiver.
     #[inline]
-    fn arrived_in_lane(&mut self, receiver: u32, stamp: &Stamp, dup: bool) -> bool {
+    fn arrived_in_lane(&mut self, receiver: u32, stamp: &Stamp, dup: bool) -> Came {
+        let came = |is_first| if is_first { Came::First } else { Came::Again };
         let streams = self.layout.streams();
         if stamp.stream >= streams {
-            return false;
+            return Came::NotOurs;
         }
         let number = u64::from(receiver) * u64::from(streams) + u64::from(stamp.stream);
         if let Some(lane) = self.lanes.get_mut(number) {
-            lane.arrive(stamp.sequence, dup);
-            return true;
+            return came(lane.arrive(stamp.sequence, dup));
         }
-        let is_for_it = self.layout.streams_for(receiver).binary_search(&stamp.stream).is_ok();
-        if is_for_it {
-            self.lanes.get_or_insert_with(number, LaneTally::default).arrive(stamp.sequence, dup);
+        if self.layout.streams_for(receiver).binary_search(&stamp.stream).is_err() {
+            return Came::NotOurs;
         }
-        is_for_it
+        came(self.lanes.get_or_insert_with(number, LaneTally::default).arrive(stamp.sequence, dup))
     }
 
     #[inline]

@@ -189,7 +189,7 @@ impl Storm {
                 return Err(LoadgenError::connect(&self.targets.target(connection).to_string(), reason));
             }
             Err(_) => {
-                self.refuse(place, is_first);
+                self.refuse(place);
                 return Ok(());
             }
         };
@@ -225,8 +225,7 @@ impl Storm {
             Answer::None => {}
             Answer::Accepted(connack) => self.accept(place, &connack),
             Answer::Refused => {
-                let is_first = knock.is_first;
-                self.refuse(place, is_first);
+                self.refuse(place);
             }
         }
     }
@@ -242,27 +241,27 @@ impl Storm {
         if let Some(seconds) = connack.properties.server_keep_alive {
             self.pings.keep_alive(seconds);
         }
-        self.settle(knock.is_first);
+        self.settle();
     }
 
-    fn refuse(&mut self, place: u32, is_first: bool) {
+    fn refuse(&mut self, place: u32) {
         self.knocking.remove(&place);
         self.streams[place as usize] = None;
         self.recorder.refused();
-        self.settle(is_first);
+        self.settle();
     }
 
     /// It is known whether a connection was taken.
-    fn settle(&self, is_first: bool) {
-        self.counters().connecting.sub(is_first.into());
+    fn settle(&self) {
+        self.counters().connecting.sub(1);
     }
 
     /// Those that have waited too long for an answer.
     fn give_up(&mut self, now: Instant) {
         while let Some((at, place)) = self.give_up.pop_front_if(|(at, _)| *at <= now) {
-            let Some(knock) = self.knocking.get(&place).filter(|knock| knock.give_up == at) else { continue };
-            let is_first = knock.is_first;
-            self.refuse(place, is_first);
+            if self.knocking.get(&place).is_some_and(|knock| knock.give_up == at) {
+                self.refuse(place);
+            }
         }
     }
 
@@ -281,6 +280,7 @@ impl Storm {
             if let Some(stream) = self.streams[place as usize].take() {
                 reset(stream);
                 self.recorder.cut();
+                self.counters().connecting.add(1);
                 self.away.push_back((now + away, place));
             }
         }
