@@ -163,6 +163,7 @@ impl Estimate {
 
     /// Messages were acknowledged for good.
     pub(crate) fn acknowledged(&mut self, seen: &Observed, acknowledged: &Acknowledged) -> Verdict {
+        let was_due = self.is_in_ack_mode() || self.owes_acks(seen);
         let was_in_ack_mode = self.is_in_ack_mode();
         self.set(flag::ACKS, true);
         self.acks.latency_sum = self.acks.latency_sum.saturating_add(acknowledged.latency_ns);
@@ -176,7 +177,7 @@ impl Estimate {
         self.acks.at = seen.now;
         self.choose_mode(seen);
         if !self.is_in_ack_mode() {
-            return Verdict { due: was_in_ack_mode.then_some(u64::MAX), ..self.verdict() };
+            return Verdict { due: was_due.then_some(u64::MAX), ..self.verdict() };
         }
         if !was_in_ack_mode {
             self.mean.scale(std::mem::replace(&mut self.correction, 1.0));

@@ -298,6 +298,15 @@ fn reports_do_not_stand_in_for_acknowledgements_that_never_came() {
 }
 
 #[test]
+fn in_bad_company_nothing_is_overdue_after_the_first_acknowledgement() {
+    let mut client = Client::new();
+    (client.seen.is_asked, client.seen.is_suspect) = (true, true);
+    let verdict = client.acknowledge(100, 126, 3);
+    assert_eq!((verdict.flags & flag::ACK_MODE, verdict.due), (0, Some(u64::MAX)));
+    assert_eq!(client.acknowledge(100, 152, 2).due, None, "reports have the word from now on");
+}
+
+#[test]
 fn the_drain_of_a_full_socket_shows_the_speed() {
     let mut client = Client::new();
     client.seen.outstanding = 50;
