@@ -337,6 +337,25 @@ fn a_speed_from_before_counts_as_one_message() {
 }
 
 #[test]
+fn a_client_that_was_slow_long_ago_is_known_again_after_few_messages() {
+    let speed_after = |gap_ms: u64| {
+        let mut client = Client::new();
+        (0..20).for_each(|round| _ = client.acknowledge(1_000 + 100 * round, 1_100 + 100 * round, 0));
+        let sent_at_ms = 3_000 + gap_ms;
+        client.acknowledge(sent_at_ms, sent_at_ms + 20, 0).processing_ns / MS
+    };
+    assert_eq!((speed_after(1_500), speed_after(2_000)), (95, 60), "16 times as long as a message takes");
+}
+
+#[test]
+fn an_acknowledgement_that_was_held_up_is_no_gap() {
+    let mut client = Client::new();
+    (0..20).for_each(|round| _ = client.acknowledge(1_000 + 5 * round, 1_005 + 5 * round, 0));
+    let verdict = client.acknowledge(1_102, 3_102, 0);
+    assert!(verdict.processing_ns < 6 * MS, "{} ns", verdict.processing_ns);
+}
+
+#[test]
 fn extremes_do_not_overflow() {
     let mut client = Client::new();
     client.seen = Observed {
