@@ -163,6 +163,7 @@ impl Estimate {
 
     /// Messages were acknowledged for good.
     pub(crate) fn acknowledged(&mut self, seen: &Observed, acknowledged: &Acknowledged) -> Verdict {
+        let was_due = self.is_in_ack_mode() || self.owes_acks(seen);
         let was_in_ack_mode = self.is_in_ack_mode();
         self.set(flag::ACKS, true);
         self.acks.latency_sum = self.acks.latency_sum.saturating_add(acknowledged.latency_ns);
@@ -170,13 +171,17 @@ impl Estimate {
         if self.acks.moment.messages == 0 || self.acks.at != seen.now {
             // One that was at the client when the one before was finished began when that was.
             let arrived = acknowledged.first_sent_at.0.saturating_add(2 * seen.delay);
-            self.acks.moment = Moment { messages: 0, began: arrived.max(self.acks.at), mean: self.mean };
+            let mut mean = self.mean;
+            if was_in_ack_mode && arrived > self.acks.at.saturating_add(doubtful_after(mean.value())) {
+                mean.doubt();
+            }
+            self.acks.moment = Moment { messages: 0, began: arrived.max(self.acks.at), mean };
         }
         self.acks.moment.messages += u64::from(acknowledged.messages);
         self.acks.at = seen.now;
         self.choose_mode(seen);
         if !self.is_in_ack_mode() {
-            return Verdict { due: was_in_ack_mode.then_some(u64::MAX), ..self.verdict() };
+            return Verdict { due: was_due.then_some(u64::MAX), ..self.verdict() };
         }
         if !was_in_ack_mode {
             self.mean.scale(std::mem::replace(&mut self.correction, 1.0));
@@ -209,10 +214,15 @@ impl Estimate {
     /// A processing time known from before: as good as one message.
     pub(crate) fn assume(&mut self, processing_ns: u64) -> Verdict {
         if processing_ns > 0 {
-            self.mean.assume(processing_ns as f64, 1.0);
+            self.mean.recall(processing_ns as f64);
             self.correction = 1.0;
         }
         self.verdict()
+    }
+
+    /// Whether the processing time is only known [from before](Self::assume).
+    pub(crate) fn is_assumed(&self) -> bool {
+        self.mean.is_recalled()
     }
 
     /// Messages were taken back, after which so many are outstanding.
@@ -293,6 +303,15 @@ impl Estimate {
     }
 }
 
+/// How long after its last message a client of this mean may well be another by now: few messages are to show it.
+fn doubtful_after(mean_ns: f64) -> u64 {
+    (DOUBT_MESSAGES * mean_ns).clamp(DOUBT_LEAST_NS, DOUBT_MOST_NS) as u64
+}
+
+const DOUBT_MESSAGES: f64 = 16.0;
+const DOUBT_LEAST_NS: f64 = 1e9;
+/// Less than the pause after which the slowest are tried again.
+const DOUBT_MOST_NS: f64 = 4e9;
 /// Pings without a report until a client that used to report is taken to do so no more.
 const PLAIN_PINGS_MAX: u32 = 3;
 /// The shortest work that an acknowledgement can show.

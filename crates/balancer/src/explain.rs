@@ -66,6 +66,8 @@ pub struct Candidate {
     pub predicted_wait: Duration,
     /// What `adaptive` adds to that because it is slow.
     pub penalty: Duration,
+    /// Whether that is nothing since it had nothing to do for long: it may have become faster.
+    pub is_probed: bool,
     /// What a message is taken to cost it, from all evidence; zero = nothing is known of anybody in the group.
     pub processing_time: Duration,
     /// Whether that is its own, and not a guess from the group's.
@@ -93,6 +95,7 @@ impl Candidate {
             in_flight: hot.outstanding().messages,
             predicted_wait: Duration::from_nanos(wait),
             penalty: Duration::from_nanos(penalty),
+            is_probed: penalty == 0 && view.floor_ns() > 0,
             processing_time: Duration::from_nanos(service),
             is_speed_known: hot.speed().processing_ns() > 0,
             late: Duration::from_nanos(late),
@@ -149,7 +152,6 @@ mod tests {
     }
 
     fn explained(group: &Group<u64>, dispatch: &Dispatch) -> (u64, Explanation) {
-        // The first number that it gives is no probe.
         let members = group.members();
         let (member, explanation) = members.pick_explained(dispatch, &mut Rng::new(1)).expect("there are members");
         (*member.value(), explanation)
@@ -171,6 +173,28 @@ mod tests {
         let alone = group(Policy::Random, &[0, 0, 0]);
         alone.members().iter().skip(1).for_each(|member| member.load().set_availability(Availability::Full));
         assert_eq!(explained(&alone, &at(NOW)).1.reason, Reason::OnlyCandidate);
+    }
+
+    #[test]
+    fn a_slow_member_that_is_tried_again_is_told() {
+        for others in [2, 70] {
+            let group = group(Policy::Adaptive, &vec![0; others]);
+            let slow = Arc::new(MemberLoad::new(Nanos(0)));
+            slow.assume_speed(Duration::from_secs(1));
+            group.join(MemberId(99), slow, 1, 99, Nanos(0));
+            let told: Vec<_> = (0..300)
+                .map(|step| {
+                    let now = Nanos(NOW.0 + 10_000_000_000 + step * 20_000_000);
+                    let (chosen, explanation) = explained(&group, &at(now));
+                    let members = group.members();
+                    let member = members.iter().find(|member| *member.value() == chosen).expect("it was chosen");
+                    member.load().written(1, 100, false, now);
+                    (chosen, explanation.reason == Reason::Probe)
+                })
+                .collect();
+            assert!(told.iter().all(|&(chosen, is_probe)| (chosen == 99) == is_probe), "{others} others");
+            assert!(told.contains(&(99, true)) || others > 64, "{others} others");
+        }
     }
 
     #[test]

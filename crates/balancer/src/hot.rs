@@ -52,6 +52,8 @@ pub(crate) mod mark {
     pub(crate) const ASKED: u8 = 2;
     /// Another client of its group acknowledges before the work is done.
     pub(crate) const SUSPECT: u8 = 4;
+    /// What others acknowledge was sent to it at QoS 0.
+    pub(crate) const AT_QOS_0: u8 = 8;
 }
 
 impl Hot {
@@ -129,7 +131,11 @@ impl Hot {
     fn expect_ack(&self, now: u64, delay_ns: u64, service_ns: u64, mean_ns: u64) {
         let flags = self.flags();
         let work_ns = if flags & flag::ACKS == 0 {
-            if self.marks() & mark::ASKED == 0 {
+            let marks = self.marks();
+            if marks & mark::AT_QOS_0 != 0 {
+                return;
+            }
+            if marks & mark::ASKED == 0 {
                 self.marks.fetch_or(mark::ASKED, Relaxed);
             }
             2 * service_ns.max(mean_ns)
@@ -176,11 +182,21 @@ impl Hot {
         change(&self.outstanding, without);
     }
 
-    /// Messages that never were sent after all.
-    pub(crate) fn take_back(&self, messages: u64) {
+    /// Messages that never were sent after all, each booked as so much work.
+    pub(crate) fn take_back(&self, messages: u64, service_ns: u64) {
         change(&self.sent, |sent| sent.saturating_sub(messages));
-        let work_ns = self.speed().processing_ns().saturating_mul(messages);
+        let work_ns = service_ns.saturating_mul(messages);
         change(&self.finish, |finish| finish.saturating_sub(work_ns));
+    }
+
+    /// Something left that it will not acknowledge. If nothing else is out and it never acknowledged anything, it was
+    /// granted QoS 0 and owes nothing.
+    pub(crate) fn may_owe_nothing(&self) {
+        let is_asked = self.flags() & flag::ACKS == 0 && self.marks() & mark::ASKED != 0;
+        if is_asked && self.outstanding().messages == 0 {
+            self.marks.fetch_or(mark::AT_QOS_0, Relaxed);
+            self.marks.fetch_and(!mark::ASKED, Relaxed);
+        }
     }
 
     /// Sets [`mark::SUSPECT`].

@@ -157,6 +157,10 @@ impl MemberLoad {
         let mut evidence = lock(&self.cold.evidence);
         self.hot.no_longer_outstanding(messages, bytes);
         self.hot.learn(now.0, |seen| evidence.estimate.written(seen, messages.into(), is_backlogged));
+        if messages > 0 {
+            // Afterwards: what was due of it is due no more.
+            self.hot.may_owe_nothing();
+        }
     }
 
     /// Messages of this many bytes together, which the client was chosen for, will not be sent to it: they were
@@ -165,7 +169,24 @@ impl MemberLoad {
         let mut evidence = lock(&self.cold.evidence);
         evidence.taken_back += u64::from(messages);
         self.hot.no_longer_outstanding(messages, bytes);
-        self.hot.take_back(messages.into());
+        self.hot.take_back(messages.into(), self.hot.speed().processing_ns());
+        self.hot.learn(now.0, |seen| evidence.estimate.taken_back(seen));
+    }
+
+    /// The client refused messages of this many bytes together. They cost it as much as others would have: else one
+    /// that refuses at once would seem to be free all the time.
+    pub fn refused(&self, messages: u32, bytes: u64, now: Nanos) {
+        let mut evidence = lock(&self.cold.evidence);
+        evidence.taken_back += u64::from(messages);
+        self.hot.no_longer_outstanding(messages, bytes);
+        self.hot.learn(now.0, |seen| evidence.estimate.taken_back(seen));
+    }
+
+    /// A picker books a message elsewhere, which it had booked here as so much work.
+    pub(crate) fn unbooked(&self, bytes: u32, service_ns: u64, now: Nanos) {
+        let evidence = lock(&self.cold.evidence);
+        self.hot.no_longer_outstanding(1, bytes.into());
+        self.hot.take_back(1, service_ns);
         self.hot.learn(now.0, |seen| evidence.estimate.taken_back(seen));
     }
 
@@ -205,9 +226,16 @@ impl MemberLoad {
     }
 
     /// The effective processing time of a message as it was learned from all evidence, to be remembered for
-    /// [`assume_speed`](Self::assume_speed). `None` if nothing was learned.
+    /// [`assume_speed`](Self::assume_speed). `None` if nothing was learned since that said something.
     pub fn learned_speed(&self) -> Option<Duration> {
-        lock(&self.cold.evidence).estimate.processing_ns().map(Duration::from_nanos)
+        let evidence = lock(&self.cold.evidence);
+        let learned_ns = evidence.estimate.processing_ns().filter(|_| !evidence.estimate.is_assumed());
+        learned_ns.map(Duration::from_nanos)
+    }
+
+    /// Whether anything is known of the client's speed, be it from before.
+    pub fn is_speed_known(&self) -> bool {
+        self.hot.speed().processing_ns() > 0
     }
 
     /// The fields of Table 3 and what came with them, each as it is now (see the type about their combination).
@@ -393,6 +421,55 @@ mod tests {
         assert_eq!(counts(&load), (1, 100, 0), "the session still holds it");
         load.written(7, 9_000, false, Nanos(11));
         assert_eq!(counts(&load), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_speed_from_before_is_not_learned_until_there_is_evidence() {
+        let load = MemberLoad::new(Nanos(0));
+        assert!(!load.is_speed_known());
+        load.assume_speed(Duration::from_millis(40));
+        load.report(&report(0, 0), Nanos(1));
+        assert_eq!((load.is_speed_known(), load.learned_speed()), (true, None));
+        load.report(&report(0, 40), Nanos(2));
+        assert_eq!(load.learned_speed(), Some(Duration::from_millis(40)));
+    }
+
+    #[test]
+    fn a_booking_that_is_undone_leaves_nothing_behind() {
+        let load = MemberLoad::new(Nanos(0));
+        let dispatch = Dispatch { is_acknowledged: true, ..dispatch(100) };
+        load.hot().book(&dispatch, 70, 70);
+        assert_ne!(load.hot().due(), u64::MAX);
+        load.unbooked(100, 70, Nanos(100));
+        let snapshot = load.snapshot();
+        assert_eq!((load.hot().due(), load.hot().finish(), load.hot().outstanding().messages), (u64::MAX, 100, 0));
+        assert_eq!((snapshot.sent, snapshot.taken_back), (0, 0), "it is no message that others got");
+    }
+
+    #[test]
+    fn what_is_refused_costs_its_time() {
+        let load = MemberLoad::new(Nanos(0));
+        load.assume_speed(Duration::from_nanos(70));
+        load.hot().book(&Dispatch { is_acknowledged: true, ..dispatch(100) }, 70, 70);
+        load.refused(1, 100, Nanos(101));
+        let hot = load.hot();
+        assert_eq!((hot.due(), hot.finish(), hot.outstanding().messages, hot.sent()), (u64::MAX, 170, 0, 1));
+    }
+
+    #[test]
+    fn who_is_sent_at_qos_0_what_others_acknowledge_is_watched_by_its_reports() {
+        let load = MemberLoad::new(Nanos(0));
+        let second = |number: u64| number * 1_000_000_000;
+        for number in 1..=5 {
+            load.hot().book(&Dispatch { is_acknowledged: true, ..dispatch(second(number)) }, 70, 70);
+            load.written(1, 100, false, Nanos(second(number)));
+            load.report(&report(0, 1), Nanos(second(number) + 10));
+        }
+        let due = load.hot().due();
+        assert!((second(6)..second(7)).contains(&due), "{due}");
+        load.hot().book(&Dispatch { is_acknowledged: true, ..dispatch(second(6)) }, 70, 70);
+        load.written(1, 100, false, Nanos(second(6)));
+        assert_eq!(load.hot().due(), due, "a message more does not end that");
     }
 
     #[test]

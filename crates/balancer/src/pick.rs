@@ -123,11 +123,12 @@ pub(crate) fn settle(table: Table<'_>, index: usize, is_free: bool) {
     }
 }
 
-/// Books a message on a seat that was chosen by another rule than `adaptive`'s.
-pub(crate) fn book(seats: &Seats, index: usize, view: &View, dispatch: &Dispatch) {
+/// Books a message on a seat that was chosen by another rule than `adaptive`'s; as so much work.
+pub(crate) fn book(seats: &Seats, index: usize, view: &View, dispatch: &Dispatch) -> u64 {
     let hot = seats.loads()[index].hot();
     let service_ns = adaptive::weigh(hot, view, dispatch.at.0).service;
     hot.book(dispatch, service_ns, view.mean_ns);
+    service_ns
 }
 
 /// Chooses by the members' clocks and moves that of the chosen; chooses again if it has been moved meanwhile, like

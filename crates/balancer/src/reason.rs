@@ -89,10 +89,10 @@ impl Reason {
                 let least = rivals.clone().map(place).min().unwrap_or((u64::MAX, u64::MAX));
                 let is_oldest = rivals.all(|rival| place(rival) > least || taken.turn < rival.turn);
                 match place(taken).cmp(&least) {
+                    Ordering::Less | Ordering::Equal if taken.is_probed => Self::Probe,
                     _ if len > SCAN_MAX => Self::BestOfSample,
                     Ordering::Less => Self::LeastWait,
                     Ordering::Equal if is_oldest => Self::OldestTurn,
-                    _ if taken.rank() == best_rank && taken.predicted_wait.is_zero() => Self::Probe,
                     _ => Self::Overtaken,
                 }
             }

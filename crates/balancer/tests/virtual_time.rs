@@ -17,6 +17,8 @@ enum Work {
     Honest(u64),
     /// Finishes none; reports an empty queue and a microsecond each. Acknowledges so many, at once, to begin with.
     Swallow { acknowledges: usize },
+    /// Refuses each at once.
+    Refuse,
 }
 
 struct World {
@@ -73,6 +75,7 @@ impl World {
                         processing_time: Duration::from_nanos(total_ns.checked_div(finished).unwrap_or(0)),
                         draining: false,
                     },
+                    Work::Refuse => LoadReport::default(),
                     Work::Swallow { .. } => {
                         LoadReport { processing_time: Duration::from_micros(1), ..LoadReport::default() }
                     }
@@ -91,6 +94,7 @@ impl World {
                     acks.push(Reverse((now, now, worker)));
                 }
                 Work::Swallow { .. } => {}
+                Work::Refuse => self.workers[worker].1.refused(1, 100, Nanos(now)),
             }
         }
     }
@@ -126,6 +130,51 @@ fn who_finishes_nothing_cannot_attract_load_by_lies() {
                 assert!(share <= 2.0, "{honest} honest, load {load}, {acknowledges} acknowledged: {share:.2} × fair");
             }
         }
+    }
+}
+
+#[test]
+fn who_refuses_everything_gets_no_more_than_others() {
+    for honest in [2, 3, 10] {
+        for load in [0.2, 0.7, 0.95, 1.1] {
+            let share = share_of(Work::Refuse, honest, load);
+            assert!(share <= 2.0, "{honest} honest, load {load}: {share:.2} × fair");
+        }
+    }
+}
+
+/// Under light load others are always free: what a worker is taken to need must not keep it from showing better.
+#[test]
+fn one_acknowledgement_that_was_held_up_does_not_starve_a_worker() {
+    for acknowledged_before in [0, 1, 5, 100] {
+        let (group, loads) = group_of(3);
+        let acknowledge =
+            |load: &MemberLoad, sent_at, at| load.acknowledged(&Acknowledged::one(Nanos(sent_at), 100, Nanos(at)));
+        let mut taken = [0_usize; 3];
+        // What is held up since when the first was sent; then all is over.
+        let (mut held_up, mut is_over) = (Vec::new(), false);
+        // One message each 25 ms, 5 ms of work each.
+        for step in 0..8_000_u64 {
+            let now = step * 25 * MS;
+            if held_up.first().is_some_and(|&at| at + 2 * SECOND <= now) {
+                let mut acknowledged = Acknowledged::new(Nanos(now));
+                held_up.drain(..).for_each(|sent_at| acknowledged.add(Nanos(sent_at), 100));
+                loads[0].acknowledged(&acknowledged);
+                (taken, is_over) = ([0; 3], true);
+            }
+            let dispatch = Dispatch { at: Nanos(now), bytes: 100, is_acknowledged: true, ..Dispatch::default() };
+            let worker = group.members().pick(&dispatch, &mut Rng::new(step)).map(Member::value).copied();
+            let worker = worker.expect("there are members");
+            taken[worker] += 1;
+            if worker == 0 && taken[0] > acknowledged_before && !is_over {
+                held_up.push(now);
+            } else {
+                acknowledge(&loads[worker], now, now + 5 * MS);
+            }
+        }
+        assert!(is_over);
+        let share = taken[0] as f64 / taken.iter().sum::<usize>() as f64;
+        assert!(share > 0.2, "{acknowledged_before} acknowledged before: {taken:?}");
     }
 }
 
@@ -221,7 +270,7 @@ fn a_speed_from_before_is_used_from_the_first_message() {
     let picked = picks(&group, MS, 50);
     let slow = picked.iter().filter(|&&worker| worker == 1).count();
     assert!((9..=11).contains(&slow), "{slow} of 50");
-    assert_eq!(loads[1].learned_speed(), Some(Duration::from_millis(40)));
+    assert_eq!(loads[1].snapshot().effective_processing_time, Duration::from_millis(40));
 }
 
 #[test]

@@ -99,19 +99,20 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
 /// is known.
 pub(crate) fn joins(shared: &Shared, client: &Client, filter: &TopicFilter, now: Instant) {
     if filter.is_shared()
-        && client.load.learned_speed().is_none()
-        && let Some(processing_time) = shared.speeds.recall(&client.id, filter, now)
+        && !client.load.is_speed_known()
+        && let Some(processing_time) = shared.speeds.recall(&client.rights.principal(), filter, now)
     {
         client.load.assume_speed(processing_time);
     }
 }
 
-/// A client leaves the share group of `filter`, if that is one, for good or for now: its speed is remembered.
+/// A client leaves the share group of `filter`, if that is one, for good or for now: its speed is remembered, if it has
+/// shown one.
 pub(crate) fn leaves(shared: &Shared, client: &Client, filter: &TopicFilter, now: Instant) {
     if filter.is_shared()
         && let Some(processing_time) = client.load.learned_speed()
     {
-        shared.speeds.keep(&client.id, filter, processing_time, now);
+        shared.speeds.keep(&client.rights.principal(), filter, processing_time, now);
     }
 }
 

@@ -9,6 +9,8 @@ pub(super) struct RunningMean {
     weight: f64,
     /// Samples in a row that were far above (positive) or far below (negative).
     run: i32,
+    /// Whether all this is known from before, and nothing has shown it since.
+    is_recalled: bool,
 }
 
 impl RunningMean {
@@ -18,11 +20,26 @@ impl RunningMean {
 
     /// Takes `value` as if so many messages had shown it.
     pub(super) fn assume(&mut self, value: f64, weight: f64) {
-        *self = Self { value, weight, run: 0 };
+        *self = Self { value, weight, run: 0, is_recalled: false };
+    }
+
+    /// Takes `value` from before: as good as one message.
+    pub(super) fn recall(&mut self, value: f64) {
+        *self = Self { value, weight: 1.0, run: 0, is_recalled: true };
+    }
+
+    pub(super) fn is_recalled(&self) -> bool {
+        self.is_recalled
+    }
+
+    /// What it was may be over: it is worth no more than one message.
+    pub(super) fn doubt(&mut self) {
+        self.weight = self.weight.min(1.0);
     }
 
     pub(super) fn scale(&mut self, factor: f64) {
         self.value *= factor;
+        self.run = 0;
     }
 
     /// The mean `sample` of a report over about `messages` messages.
@@ -31,6 +48,7 @@ impl RunningMean {
     /// exponential distribution) and a quarter of the mean away. The mean jumps there if that is beyond doubt or
     /// goes on.
     pub(super) fn sample_report(&mut self, sample: f64, messages: u64) {
+        self.is_recalled = false;
         let messages = messages as f64;
         if self.value == 0.0 {
             return self.assume(sample, messages.clamp(1.0, WEIGHT_AFTER_JUMP));
@@ -58,7 +76,18 @@ impl RunningMean {
     }
 
     /// What acknowledgements that came together show, for each of their messages.
+    ///
+    /// The first that is far above the mean counts as not so far: something else may have stood still. If the next
+    /// ones are, too, they count in full.
     pub(super) fn sample_acks(&mut self, sample: f64, messages: u64) {
+        if messages == 0 {
+            return;
+        }
+        self.is_recalled = false;
+        let most = ACK_OUTLIER * self.value;
+        let is_far = self.value > 0.0 && sample > most;
+        let sample = if is_far && self.run == 0 { most } else { sample };
+        self.run = i32::from(is_far);
         (0..messages.min(ACK_SAMPLES_MAX)).for_each(|_| self.sample_ack(sample));
     }
 
@@ -75,6 +104,8 @@ impl RunningMean {
 const WEIGHT_MAX: f64 = 64.0;
 const WEIGHT_AFTER_JUMP: f64 = 32.0;
 const ACK_WEIGHT_MAX: f64 = 16.0;
+/// How many times the mean is far above it.
+const ACK_OUTLIER: f64 = 4.0;
 /// Equal samples that leave less than a fiftieth of whatever the mean was before.
 const ACK_SAMPLES_MAX: u64 = 64;
 
@@ -125,6 +156,21 @@ mod tests {
         let mut samples = vec![20.0; 100];
         samples.push(36.0);
         assert_eq!(after_acks(&samples), 21.0);
+    }
+
+    #[test]
+    fn one_acknowledgement_far_above_is_not_taken_in_full() {
+        let after = |moments: &[f64]| {
+            let mut mean = RunningMean::default();
+            mean.sample_acks(20.0, 100);
+            moments.iter().for_each(|&sample| mean.sample_acks(sample, 1));
+            mean.value()
+        };
+        assert_eq!(after(&[2_000.0]), 20.0 + 60.0 / 16.0);
+        let again = after(&[2_000.0, 20.0, 2_000.0]);
+        assert!(again < 30.0, "{again}: each was alone");
+        let lasting = after(&[2_000.0, 2_000.0]);
+        assert!(lasting > 140.0, "{lasting}: it goes on");
     }
 
     #[test]

@@ -298,6 +298,15 @@ fn reports_do_not_stand_in_for_acknowledgements_that_never_came() {
 }
 
 #[test]
+fn in_bad_company_nothing_is_overdue_after_the_first_acknowledgement() {
+    let mut client = Client::new();
+    (client.seen.is_asked, client.seen.is_suspect) = (true, true);
+    let verdict = client.acknowledge(100, 126, 3);
+    assert_eq!((verdict.flags & flag::ACK_MODE, verdict.due), (0, Some(u64::MAX)));
+    assert_eq!(client.acknowledge(100, 152, 2).due, None, "reports have the word from now on");
+}
+
+#[test]
 fn the_drain_of_a_full_socket_shows_the_speed() {
     let mut client = Client::new();
     client.seen.outstanding = 50;
@@ -325,6 +334,25 @@ fn a_speed_from_before_counts_as_one_message() {
     assert_eq!(client.estimate.assume(20 * MS).processing_ns, 20 * MS);
     client.sent(100, 1);
     assert_eq!(client.acknowledge(100, 130, 0).processing_ns, 25 * MS);
+}
+
+#[test]
+fn a_client_that_was_slow_long_ago_is_known_again_after_few_messages() {
+    let speed_after = |gap_ms: u64| {
+        let mut client = Client::new();
+        (0..20).for_each(|round| _ = client.acknowledge(1_000 + 100 * round, 1_100 + 100 * round, 0));
+        let sent_at_ms = 3_000 + gap_ms;
+        client.acknowledge(sent_at_ms, sent_at_ms + 20, 0).processing_ns / MS
+    };
+    assert_eq!((speed_after(1_500), speed_after(2_000)), (95, 60), "16 times as long as a message takes");
+}
+
+#[test]
+fn an_acknowledgement_that_was_held_up_is_no_gap() {
+    let mut client = Client::new();
+    (0..20).for_each(|round| _ = client.acknowledge(1_000 + 5 * round, 1_005 + 5 * round, 0));
+    let verdict = client.acknowledge(1_102, 3_102, 0);
+    assert!(verdict.processing_ns < 6 * MS, "{} ns", verdict.processing_ns);
 }
 
 #[test]

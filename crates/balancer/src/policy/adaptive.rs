@@ -94,7 +94,18 @@ pub(crate) fn weigh(hot: &Hot, view: &View, now: u64) -> Weight {
         penalty = penalty.max(view.floor_ns());
         finish = without_acks(hot, flags, view, arrival, finish, service);
     }
-    Weight { wait: finish.saturating_sub(arrival), penalty, late, service }
+    let wait = finish.saturating_sub(arrival);
+    if penalty > view.floor_ns() && wait == 0 && is_unused(hot, now, penalty) {
+        penalty = 0;
+    }
+    Weight { wait, penalty, late, service }
+}
+
+/// Whether a slow member had nothing to do for so long that it is worth a message to see if it still is slow.
+#[cold]
+fn is_unused(hot: &Hot, now: u64, penalty: u64) -> bool {
+    let pause_ns = penalty.saturating_mul(PROBE_PAUSE).clamp(PROBE_PAUSE_LEAST_NS, PROBE_PAUSE_MOST_NS);
+    hot.outstanding().messages == 0 && now.saturating_sub(hot.sent_at()) > pause_ns
 }
 
 /// F of a member whose acknowledgements do not count, or who gave none.
@@ -260,6 +271,10 @@ const CLASS_STEP: u64 = 256;
 const CLASSES: u64 = 22;
 /// Far from where sums of instants and delays could overflow: 146 years.
 const NOW_MAX_NS: u64 = 1 << 62;
+/// A slow member is tried again after so many times its penalty.
+const PROBE_PAUSE: u64 = 1024;
+const PROBE_PAUSE_LEAST_NS: u64 = 1_000_000_000;
+const PROBE_PAUSE_MOST_NS: u64 = 5_000_000_000;
 /// Messages until a newcomer's slow start is at its slowest.
 const NEWCOMER_MESSAGES: u64 = 24;
 

@@ -50,7 +50,7 @@ pub(crate) fn pick(
     // As often as other pickers for this slot are faster: giving up would break the order.
     loop {
         let Chosen { index, is_kept, pin } = choose(table, seen, view, dispatch, rng)?;
-        pick::book(seats, index, view, dispatch);
+        let service_ns = pick::book(seats, index, view, dispatch);
         let hot = seats.loads()[index].hot();
         let wait_ns = adaptive::weigh(hot, view, dispatch.at.0).wait;
         let finish = dispatch.at.0.saturating_add(hot.delay_ns()).saturating_add(wait_ns);
@@ -61,8 +61,7 @@ pub(crate) fn pick(
             }
             Err(is) => seen = is,
         }
-        hot.no_longer_outstanding(1, dispatch.bytes.into());
-        hot.take_back(1);
+        seats.loads()[index].unbooked(dispatch.bytes, service_ns, dispatch.at);
     }
 }
 

@@ -36,7 +36,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         let booked = Booked::of_sent(delivery);
         self.shared.router.keys_done(HeldKey::of_sent(delivery), self.lease.client.number);
         if reason.is_error() {
-            booked.take_back(load, clock.nanos(now));
+            booked.refuse(load, clock.nanos(now));
         } else if delivery.sent_at < self.established_at {
             // Of an earlier connection: the time since then says nothing of the client's speed.
             load.written(booked.messages, booked.bytes, false, clock.nanos(now));

@@ -48,6 +48,13 @@ impl Booked {
         }
     }
 
+    /// The member refused these messages.
+    pub(crate) fn refuse(self, load: &MemberLoad, now: Nanos) {
+        if !self.is_nothing() {
+            load.refused(self.messages, self.bytes, now);
+        }
+    }
+
     fn one(template_bytes: usize) -> Self {
         Self { messages: 1, bytes: packet_bytes(template_bytes).into() }
     }

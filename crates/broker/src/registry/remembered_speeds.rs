@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use tenbin_codec::{Text, TopicFilter};
 
+use crate::auth::{Identity, Principal};
+
 /// How fast clients worked in their share groups when they were last there: what is expected of them when they come
 /// back, until there is evidence.
 ///
 /// Bounded in time and number; the oldest go first. Outlives sessions and groups. An entry is of one size whatever it
-/// is about: it is known by a hash of Client Identifier and filter, with keys of its own, and if two had the same one,
-/// a client would begin with another's speed.
+/// is about: it is known by a hash of user, Client Identifier and filter, with keys of its own, and if two had the same
+/// one, a client would begin with another's speed.
 #[derive(Debug)]
 pub(crate) struct RememberedSpeeds {
     limits: SpeedLimits,
@@ -47,12 +49,12 @@ impl RememberedSpeeds {
     }
 
     /// Keeps the processing time of a client that leaves the group of `filter`.
-    pub(crate) fn keep(&self, client_id: &Text, filter: &TopicFilter, processing_time: Duration, now: Instant) {
+    pub(crate) fn keep(&self, client: &Principal, filter: &TopicFilter, processing_time: Duration, now: Instant) {
         let SpeedLimits { time, maximum } = self.limits;
         if maximum == 0 || time.is_zero() {
             return;
         }
-        let name = self.name(client_id, filter);
+        let name = self.name(client, filter);
         let mut guard = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let entries = &mut *guard;
         let number = entries.next_number;
@@ -74,17 +76,18 @@ impl RememberedSpeeds {
     }
 
     /// What was kept of a client that comes to the group of `filter`.
-    pub(crate) fn recall(&self, client_id: &Text, filter: &TopicFilter, now: Instant) -> Option<Duration> {
+    pub(crate) fn recall(&self, client: &Principal, filter: &TopicFilter, now: Instant) -> Option<Duration> {
         if self.limits.maximum == 0 {
             return None;
         }
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = entries.by_name.get(&self.name(client_id, filter))?;
+        let entry = entries.by_name.get(&self.name(client, filter))?;
         (now.saturating_duration_since(entry.kept_at) <= self.limits.time).then_some(entry.processing_time)
     }
 
-    fn name(&self, client_id: &Text, filter: &TopicFilter) -> u64 {
-        self.hasher.hash_one((client_id.as_bytes(), filter.as_bytes()))
+    fn name(&self, Principal { client_id, identity, .. }: &Principal, filter: &TopicFilter) -> u64 {
+        let Identity { user, realm, .. } = identity;
+        self.hasher.hash_one((user.as_ref().map(Text::as_bytes), realm, client_id.as_bytes(), filter.as_bytes()))
     }
 }
 
@@ -93,6 +96,14 @@ mod tests {
     use super::*;
 
     const HOUR: Duration = Duration::from_secs(3600);
+
+    /// Of `client`, or of `client@user`.
+    fn principal(name: &str) -> Principal {
+        let (client_id, user) = name.split_once('@').unwrap_or((name, ""));
+        let text = |text| Text::try_from(text).unwrap();
+        let identity = if user.is_empty() { Identity::anonymous() } else { Identity::user(text(user)) };
+        Principal { client_id: text(client_id), identity, listener: "l".into() }
+    }
 
     struct Stage {
         speeds: RememberedSpeeds,
@@ -105,12 +116,12 @@ mod tests {
         }
 
         fn keep(&self, client: &str, group: &str, millis: u64, after: Duration) {
-            let (client, filter) = (Text::try_from(client).unwrap(), TopicFilter::try_from(group).unwrap());
+            let (client, filter) = (principal(client), TopicFilter::try_from(group).unwrap());
             self.speeds.keep(&client, &filter, Duration::from_millis(millis), self.start + after);
         }
 
         fn recall(&self, client: &str, group: &str, after: Duration) -> Option<u64> {
-            let (client, filter) = (Text::try_from(client).unwrap(), TopicFilter::try_from(group).unwrap());
+            let (client, filter) = (principal(client), TopicFilter::try_from(group).unwrap());
             let recalled = self.speeds.recall(&client, &filter, self.start + after);
             recalled.map(|time| time.as_millis() as u64)
         }
@@ -136,6 +147,15 @@ mod tests {
         assert_eq!(stage.recall("a", "$share/h/t", later), Some(75));
         stage.keep("a", "$share/h/t", 80, later);
         assert_eq!((stage.recall("a", "$share/h/t", later), stage.len()), (Some(80), 1), "the others are over");
+    }
+
+    #[test]
+    fn another_user_of_the_same_client_identifier_has_a_speed_of_its_own() {
+        let stage = Stage::new(HOUR, 10);
+        stage.keep("a@one", "$share/g/t", 25, Duration::ZERO);
+        stage.keep("a@two", "$share/g/t", 5000, Duration::ZERO);
+        let recalled = ["a@one", "a@two", "a"].map(|client| stage.recall(client, "$share/g/t", HOUR));
+        assert_eq!(recalled, [Some(25), Some(5000), None]);
     }
 
     #[test]

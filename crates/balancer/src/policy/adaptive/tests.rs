@@ -19,8 +19,9 @@ fn view() -> View {
     View { class: speed::class(VIEW.mean_ns), ..VIEW }
 }
 
+/// One that is there since a moment ago: it was not unused for long.
 fn load() -> Arc<MemberLoad> {
-    Arc::new(MemberLoad::new(Nanos(0)))
+    Arc::new(MemberLoad::new(Nanos((NOW_MS - 900) * MS)))
 }
 
 /// One that reported a moment ago.
@@ -164,6 +165,22 @@ fn the_least_wait_is_chosen_and_ties_go_by_turn() {
     loads.iter().for_each(|load| load.set_availability(Availability::Offline));
     loads[3].set_availability(Availability::Full);
     assert_eq!(chosen(&loads, NOW_MS + 500, &mut Rng::new(1)), 3);
+}
+
+#[test]
+fn a_slow_member_is_tried_again_after_a_pause() {
+    let loads = [acknowledging(30), acknowledging(256)];
+    let after = |load: &MemberLoad, ms: u64| weighed(load, NOW_MS + ms)[1];
+    book(&loads[1], NOW_MS, true);
+    loads[1].acknowledged(&Acknowledged::one(Nanos(NOW_MS * MS), 100, Nanos((NOW_MS + 256) * MS)));
+    book(&loads[0], NOW_MS, true);
+    loads[0].acknowledged(&Acknowledged::one(Nanos(NOW_MS * MS), 100, Nanos((NOW_MS + 30) * MS)));
+    assert_eq!((after(&loads[1], 4_900), after(&loads[1], 5_100)), (16, 0));
+    assert_eq!(after(&loads[0], 5_100), 2, "who is not slow has no need of it");
+    assert_eq!(chosen(&loads, NOW_MS + 4_900, &mut Rng::new(1)), 0);
+    assert_eq!(chosen(&loads, NOW_MS + 5_100, &mut Rng::new(1)), 1);
+    book(&loads[1], NOW_MS + 5_100, true);
+    assert_eq!(after(&loads[1], 5_200), 16, "one message at a time");
 }
 
 #[test]

@@ -62,6 +62,8 @@ fn a_refusal_ends_a_message_too() {
         member.send(refuse(Ack::new(id, ReasonCode::QuotaExceeded)));
         bench.assert_outstanding("member", 0);
     }
+    let load = bench.load("member").snapshot();
+    assert_eq!((load.sent, load.taken_back), (2, 2), "they count as work");
 }
 
 #[test]
