@@ -104,8 +104,13 @@ pub(crate) fn weigh(hot: &Hot, view: &View, now: u64) -> Weight {
 /// Whether a slow member had nothing to do for so long that it is worth a message to see if it still is slow.
 #[cold]
 fn is_unused(hot: &Hot, now: u64, penalty: u64) -> bool {
-    let pause_ns = penalty.saturating_mul(PROBE_PAUSE).clamp(PROBE_PAUSE_LEAST_NS, PROBE_PAUSE_MOST_NS);
-    hot.outstanding().messages == 0 && now.saturating_sub(hot.sent_at()) > pause_ns
+    hot.outstanding().messages == 0 && now.saturating_sub(hot.sent_at()) > probe_pause_ns(penalty)
+}
+
+/// For how long a slow member is left alone.
+#[inline(always)]
+fn probe_pause_ns(penalty: u64) -> u64 {
+    penalty.saturating_mul(PROBE_PAUSE).clamp(PROBE_PAUSE_LEAST_NS, PROBE_PAUSE_MOST_NS)
 }
 
 /// F of a member whose acknowledgements do not count, or who gave none.

@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{CLASS_STEP, CLASSES, NOW_MAX_NS, SAMPLE, STEP_SHIFT, highest_class};
+use super::{CLASS_STEP, CLASSES, NOW_MAX_NS, SAMPLE, STEP_SHIFT, highest_class, probe_pause_ns};
 use crate::{
     estimate::flag,
     group_view::View,
@@ -82,7 +82,11 @@ impl Usual {
         // Out of ack mode no penalty is below the floor, which is as many classes down as there are.
         let classes_max = CLASSES + u64::from(flags & flag::ACK_MODE);
         let penalty = self.penalty_max >> ((self.highest_class - speed.class()) / CLASS_STEP).min(classes_max);
-        wait.wrapping_add(penalty) >> STEP_SHIFT
+        // Who may be worth a try has none: whether that is so, a look in full tells.
+        let is_idle = (wait == 0) & (hot.outstanding().messages == 0);
+        let is_slow = (penalty > self.floor) | (speed.processing_ns() == 0);
+        let may_be_tried = is_idle & is_slow & (self.now.saturating_sub(hot.sent_at()) > probe_pause_ns(penalty));
+        wait.wrapping_add(select_unpredictable(may_be_tried, 0, penalty)) >> STEP_SHIFT
     }
 }
 
