@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use tenbin_simulator::suite::{Figure, GOALS, judge, shipped};
+use tenbin_simulator::suite::{Figure, GOALS, judge, random_scenario, shipped};
 use tenbin_simulator::{Case, Chooser, run_all};
 
 /// Goals that are missed, with the reason. Whoever meets one takes it off the list.
@@ -78,4 +78,22 @@ fn figures_depend_on_the_seed_alone() {
     assert_eq!(both, run(1, &choosers));
     assert_eq!(both[1..], run(1, &choosers[1..]), "whoever else is compared");
     assert_ne!(both, run(2, &choosers));
+}
+
+/// Scenarios that nothing was tuned with: how much better than `thesis_score`, and how seldom worse by more than 5 %.
+#[test]
+fn in_fresh_random_scenarios_it_waits_less_than_the_thesis_score() {
+    let scenarios: Vec<_> = (0..60).map(|index| random_scenario(7_700_000 + index)).collect();
+    let choosers = ["adaptive", "thesis_score"].map(|name| Chooser::from_str(name).expect("it exists"));
+    let case = |scenario| Case { scenario, qos: 0, choosers: choosers.to_vec(), seed: 1, seeds: 1 };
+    let runs = run_all(&scenarios.iter().map(case).collect::<Vec<_>>());
+    let ratios: Vec<f64> = runs
+        .iter()
+        .map(|figures| [0, 1].map(|of: usize| figures[of].waiting.mean_ms().max(0.01)))
+        .map(|[adaptive, thesis_score]| adaptive / thesis_score)
+        .collect();
+    let lost = ratios.iter().filter(|&&ratio| ratio > 1.05).count();
+    let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
+    assert!(lost < 4, "lost {lost} of 60");
+    assert!(mean < 0.45, "geometric mean {mean:.2}");
 }
