@@ -342,7 +342,9 @@ mod tests {
                 let now_ns = START_NS + u64::from(second) * 1_000_000_000;
                 recorder.published(0, second..second + 1, now_ns);
                 let payload = example::payload(&plan, 0, second, now_ns - 1_000_000);
-                [0, 1].into_iter().for_each(|receiver| recorder.arrived(receiver, &payload, false, now_ns));
+                for receiver in [0, 1] {
+                    recorder.arrived(receiver, &payload, false, now_ns);
+                }
             }
             let now_ns = START_NS + 3_000_000_000;
             let step_ns = 500_000_000;
