@@ -20,7 +20,7 @@ pub(crate) struct BrokerArgs {
     /// Configuration file (TOML); keys that it leaves out have their defaults.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Address to listen on instead of those in `listen`, for anybody; [[listeners]] are opened too. May be given several times. Port 0 takes a free one.
+    /// Address to listen on instead of those in `listen`, for anybody; `[[listeners]]` are opened too. May be given several times. Port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
     /// Policy of share groups instead of the configured one.

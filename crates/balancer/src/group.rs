@@ -309,18 +309,6 @@ mod tests {
     }
 
     #[test]
-    fn a_preview_books_nothing() {
-        for policy in [Policy::RoundRobin, Policy::WeightedRoundRobin, Policy::ThesisScore] {
-            let group = group_of(Policy::Random, &["a", "b"]);
-            let members = group.members();
-            let mut rng = Rng::new(1);
-            let mut preview = || members.preview(policy, &at(100), &mut rng).map(|member| *member.value());
-            assert_eq!([preview(), preview()], [Some("a"); 2], "{policy}");
-            assert_eq!(members.iter().map(|member| member.load().snapshot().sent).sum::<u64>(), 0);
-        }
-    }
-
-    #[test]
     fn explaining_shows_every_member() {
         let group = group_of(Policy::ThesisScore, &["a", "b"]);
         assert_eq!(picks(&group, 1), ["a"]);

@@ -1,6 +1,15 @@
 //! The load of one client: what it reported, and what was sent to it since.
 
+mod availability;
+mod recent_means;
+mod snapshot;
+
 use std::time::Duration;
+
+pub use availability::Availability;
+pub use snapshot::LoadSnapshot;
+
+use recent_means::RecentMeans;
 
 use crate::{
     acknowledged::Acknowledged,
@@ -198,11 +207,7 @@ impl MemberLoad {
 
     /// What [`set_availability`](Self::set_availability) last said.
     pub fn availability(&self) -> Availability {
-        match self.hot.availability() {
-            FULL => Availability::Full,
-            OFFLINE => Availability::Offline,
-            _ => Availability::Ready,
-        }
+        Availability::of(self.hot.availability())
     }
 
     /// Whether the client's last report asked for no further messages.
@@ -304,81 +309,12 @@ impl MemberLoad {
     }
 }
 
-/// Whether a client can take messages now. A pick takes the best kind that the group has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Availability {
-    /// Connected, with room in its queue and quota left.
-    #[default]
-    Ready = 0,
-    /// Connected, but its queue is full or its quota used up: passed over while any other member is `Ready`.
-    Full = FULL,
-    /// Not connected, its session kept: chosen only if every member is `Offline`; the message then waits for it.
-    Offline = OFFLINE,
-}
-
-/// A copy of the fields of a [`MemberLoad`], for dashboards and tests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LoadSnapshot {
-    /// m_q: messages waiting at the client by its last report.
-    pub messages_in_queue: u64,
-    /// m_s: messages sent to the client since its last report.
-    pub sent_since_report: u64,
-    /// t_p: mean of the last five reported processing times; zero = unknown.
-    pub processing_time: Duration,
-    /// t_r: when the last report came, or the session was established.
-    pub reported_at: Nanos,
-    /// t_s: when the client was last chosen, or the session was established.
-    pub sent_at: Nanos,
-    /// Messages sent to the client since the session was established.
-    pub sent: u64,
-    /// Messages handed to the client that are neither written (QoS 0) nor acknowledged (QoS above 0).
-    pub outstanding_messages: u64,
-    /// Their bytes.
-    pub outstanding_bytes: u64,
-    /// The processing time learned from all evidence; zero = unknown.
-    pub effective_processing_time: Duration,
-    /// Reports since the session was established that came after they were due.
-    pub late_reports: u64,
-    /// Messages since the session was established that it was chosen for and did not get.
-    pub taken_back: u64,
-    /// Whether the client's last report asked for no further messages.
-    pub is_draining: bool,
-    /// How long a packet takes to the client and back; zero = unknown.
-    pub round_trip: Duration,
-}
-
-/// The last five reported means, in ns, zeros included.
-#[derive(Debug, Default)]
-struct RecentMeans {
-    means: [u64; RECENT],
-    pushed: usize,
-}
-
-impl RecentMeans {
-    /// Adds a mean, dropping the oldest beyond five.
-    fn push(&mut self, mean_ns: u64) {
-        self.means[self.pushed % RECENT] = mean_ns;
-        self.pushed += 1;
-    }
-
-    /// The mean of the list, rounded down; 0 if it is empty. The slots not yet used are 0 and add nothing.
-    fn mean(&self) -> u64 {
-        let sum: u64 = self.means.iter().sum();
-        sum / self.pushed.clamp(1, RECENT) as u64
-    }
-}
-
 /// `duration` in nanoseconds; the caller has bounded it to an hour.
 fn nanoseconds(duration: Duration) -> u64 {
     duration.as_secs() * 1_000_000_000 + u64::from(duration.subsec_nanos())
 }
 
-const FULL: u8 = 1;
-const OFFLINE: u8 = 3;
 const MINUTE: Duration = Duration::from_secs(60);
-/// Length of the list of reported means (thesis §4.1.2, Table 3).
-const RECENT: usize = 5;
 
 #[cfg(all(test, not(loom)))]
 mod tests {

@@ -134,13 +134,6 @@ impl<T> Members<'_, T> {
         }
     }
 
-    /// Whom `policy` would choose now, without booking anything: for a policy that is evaluated beside the one
-    /// that acts ([`Rules::shadow`]).
-    pub fn preview(&self, policy: Policy, dispatch: &Dispatch, rng: &mut Rng) -> Option<&Member<T>> {
-        let index = preview(self.table(policy), dispatch, rng)?;
-        Some(&self.snapshot.members[index])
-    }
-
     /// `member` as a pick at `dispatch.at` would weigh it. Made for display and for rare questions, not for speed.
     pub fn weigh(&self, member: &Member<T>, dispatch: &Dispatch) -> Candidate {
         let view = self.view.at(dispatch.at, &self.snapshot.seats);

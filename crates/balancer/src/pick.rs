@@ -221,4 +221,18 @@ mod tests {
             assert_eq!(preview(table, &Dispatch::default(), &mut Rng::new(1)), None);
         }
     }
+
+    #[test]
+    fn a_preview_books_nothing() {
+        let (seats, view, sequence) = (seats(&[0, 1]), GroupView::new(), AtomicU64::new(2));
+        let state = PolicyState::new::<()>(&Policy::Random.into(), &[], None);
+        let (dispatch, mut rng) = (Dispatch { at: Nanos(100), ..Dispatch::default() }, Rng::new(1));
+        for policy in [Policy::RoundRobin, Policy::WeightedRoundRobin, Policy::ThesisScore, Policy::Adaptive] {
+            let table = Table { policy, seats: &seats, state: &state, view: &view, sequence: &sequence };
+            let mut preview = || preview(table, &dispatch, &mut rng);
+            assert_eq!([preview(), preview()], [Some(0); 2], "{policy}");
+            assert_eq!(seats.loads().iter().map(|load| load.snapshot().sent).sum::<u64>(), 0);
+            assert_eq!((seats.turn(0), seats.turn(1)), (0, 1));
+        }
+    }
 }

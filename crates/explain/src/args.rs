@@ -9,7 +9,7 @@ use tenbin_client::TopicFilter;
 /// Shows whom a share group gave its last messages to, why, and how its members are.
 ///
 /// With an ACL the user needs a rule that allows "subscribe" for $SYS/share/#. The last decisions are kept as
-/// [explain] of the broker's configuration says; it tells of them once a second.
+/// `[explain]` of the broker's configuration says; it tells of them once a second.
 #[derive(Debug, Clone, Args)]
 pub struct ExplainArgs {
     /// The group: what stands between the slashes of $share/GROUP/FILTER

@@ -133,9 +133,11 @@ fn without_acks(hot: &Hot, flags: u8, view: &View, arrival: u64, finish: u64, se
 fn unknown(hot: &Hot, view: &View) -> (u64, u64) {
     let (mean_ns, penalty, sent) = (view.mean_ns, view.floor_ns(), hot.sent());
     if sent == 0 || hot.marks() & mark::NEWCOMER != 0 {
-        // A slow start among members that are known: it may be the slowest of all.
+        // Among members that are known it may be the slowest of all: it starts slowly, and as long as its first reports
+        // may not be there it is asked only where others would have to wait.
         let caution = sent.min(NEWCOMER_MESSAGES);
-        return (mean_ns + mean_ns * caution / 8, penalty << ((caution + 4) / 8).min(2));
+        let penalty = if sent < NEWCOMER_MESSAGES { mean_ns / 2 } else { penalty };
+        return (mean_ns + mean_ns * caution / 8, penalty);
     }
     (mean_ns, penalty)
 }
@@ -280,7 +282,7 @@ const NOW_MAX_NS: u64 = 1 << 62;
 const PROBE_PAUSE: u64 = 1024;
 const PROBE_PAUSE_LEAST_NS: u64 = 1_000_000_000;
 const PROBE_PAUSE_MOST_NS: u64 = 5_000_000_000;
-/// Messages until a newcomer's slow start is at its slowest.
+/// Messages until a newcomer's slow start is at its slowest, and until it is no longer held back.
 const NEWCOMER_MESSAGES: u64 = 24;
 
 #[cfg(all(test, not(loom)))]

@@ -42,24 +42,17 @@ fn fraction(rng: &mut Rng) -> f64 {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::{sync::Arc, time::Duration};
+    use std::time::Duration;
 
     use super::*;
-    use crate::{
-        group_view::GroupView,
-        load::{Availability, MemberLoad},
-        nanos::Nanos,
-        report::LoadReport,
-    };
+    use crate::{group_view::GroupView, load::Availability, nanos::Nanos, report::LoadReport};
 
     fn seats(processing_us: &[u64]) -> Seats {
-        let load = |&us: &u64| {
-            let load = MemberLoad::new(Nanos(0));
-            let processing_time = Duration::from_micros(us);
-            load.report(&LoadReport { messages_in_queue: 0, processing_time, draining: false }, Nanos(0));
-            Arc::new(load)
-        };
-        Seats::new(processing_us.iter().map(load).collect(), &vec![0; processing_us.len()])
+        let seats = Seats::of_strangers(processing_us.len());
+        for (load, &us) in seats.loads().iter().zip(processing_us) {
+            load.report(&LoadReport { processing_time: Duration::from_micros(us), ..LoadReport::default() }, Nanos(0));
+        }
+        seats
     }
 
     fn assert_shares(seats: &Seats, expected: &[f64]) {

@@ -30,17 +30,10 @@ const UNTRIED: u64 = 1 << 61;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::{acknowledged::Acknowledged, dispatch::Dispatch};
 
     const MS: u64 = 1_000_000;
-
-    fn seats(len: usize) -> (Seats, Box<[Arc<MemberLoad>]>) {
-        let loads: Box<[_]> = (0..len).map(|_| Arc::new(MemberLoad::new(Nanos(0)))).collect();
-        (Seats::new(loads.clone(), &(0..len as u64).collect::<Vec<_>>()), loads)
-    }
 
     fn give(load: &MemberLoad, messages: usize) {
         let dispatch = Dispatch { bytes: 100, is_acknowledged: true, ..Dispatch::default() };
@@ -59,7 +52,8 @@ mod tests {
 
     #[test]
     fn latency_and_what_is_out_count_as_a_product() {
-        let (seats, loads) = seats(2);
+        let seats = Seats::of_strangers(2);
+        let loads = seats.loads();
         acknowledge(&loads[0], 30, 100);
         acknowledge(&loads[1], 10, 100);
         for expected in [1, 1, 0, 1, 1, 1, 0] {
@@ -71,7 +65,8 @@ mod tests {
 
     #[test]
     fn who_is_untried_is_tried_once() {
-        let (seats, loads) = seats(3);
+        let seats = Seats::of_strangers(3);
+        let loads = seats.loads();
         acknowledge(&loads[0], 1, 100);
         assert_eq!(chosen(&seats, 100), 1);
         give(&loads[1], 1);
@@ -85,7 +80,8 @@ mod tests {
 
     #[test]
     fn where_nobody_acknowledges_the_fewest_in_flight_are_chosen() {
-        let (seats, loads) = seats(2);
+        let seats = Seats::of_strangers(2);
+        let loads = seats.loads();
         give(&loads[0], 3);
         give(&loads[1], 2);
         assert_eq!(chosen(&seats, 5), 1);
@@ -93,7 +89,8 @@ mod tests {
 
     #[test]
     fn one_that_was_slow_is_tried_again_after_a_while() {
-        let (seats, loads) = seats(2);
+        let seats = Seats::of_strangers(2);
+        let loads = seats.loads();
         acknowledge(&loads[0], 1_000, 1_000);
         acknowledge(&loads[1], 100, 1_000);
         assert_eq!(chosen(&seats, 1_000), 1);

@@ -19,7 +19,7 @@ pub(crate) fn choose(seats: &Seats, view: &View, dispatch: &Dispatch, rng: &mut 
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::{sync::Arc, time::Duration};
+    use std::time::Duration;
 
     use super::*;
     use crate::{
@@ -28,11 +28,6 @@ mod tests {
         nanos::Nanos,
         report::LoadReport,
     };
-
-    fn seats(len: usize) -> (Seats, Box<[Arc<MemberLoad>]>) {
-        let loads: Box<[_]> = (0..len).map(|_| Arc::new(MemberLoad::new(Nanos(0)))).collect();
-        (Seats::new(loads.clone(), &vec![0; len]), loads)
-    }
 
     fn counts(seats: &Seats) -> Vec<usize> {
         let (view, mut rng) = (GroupView::new().at(Nanos(0), seats), Rng::new(3));
@@ -49,7 +44,8 @@ mod tests {
 
     #[test]
     fn who_has_the_most_out_is_never_the_better_of_two() {
-        let (seats, loads) = seats(3);
+        let seats = Seats::of_strangers(3);
+        let loads = seats.loads();
         for (load, messages) in loads.iter().zip([5, 3, 4]) {
             give(load, messages);
         }
@@ -61,7 +57,8 @@ mod tests {
 
     #[test]
     fn equal_ones_are_told_apart_by_their_wait() {
-        let (seats, loads) = seats(2);
+        let seats = Seats::of_strangers(2);
+        let loads = seats.loads();
         for (load, messages_in_queue) in loads.iter().zip([9, 2]) {
             let processing_time = Duration::from_millis(10);
             load.report(&LoadReport { messages_in_queue, processing_time, draining: false }, Nanos(0));
@@ -71,7 +68,8 @@ mod tests {
 
     #[test]
     fn the_best_availability_comes_first() {
-        let (seats, loads) = seats(4);
+        let seats = Seats::of_strangers(4);
+        let loads = seats.loads();
         give(&loads[2], 100);
         loads[1].set_availability(Availability::Full);
         for index in [0, 3] {
@@ -84,6 +82,6 @@ mod tests {
 
     #[test]
     fn one_alone_is_chosen() {
-        assert_eq!(counts(&seats(1).0), [10_000]);
+        assert_eq!(counts(&Seats::of_strangers(1)), [10_000]);
     }
 }

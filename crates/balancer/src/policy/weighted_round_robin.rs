@@ -138,23 +138,14 @@ const DUE_MAX: u64 = (1 << RANK_SHIFT) - 2;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::sync::Arc;
-
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
-        load::{Availability, MemberLoad},
-        nanos::Nanos,
-    };
-
-    fn seats(len: usize) -> Seats {
-        Seats::new((0..len).map(|_| Arc::new(MemberLoad::new(Nanos(0)))).collect(), &vec![0; len])
-    }
+    use crate::load::Availability;
 
     fn fresh(weights: &[u32]) -> (Seats, Strides) {
         let members = weights.iter().copied().zip((0..).map(Strides::first_period));
-        (seats(weights.len()), Strides::new(members))
+        (Seats::of_strangers(weights.len()), Strides::new(members))
     }
 
     fn picks(seats: &Seats, strides: &Strides, count: usize) -> Vec<usize> {

@@ -3,6 +3,7 @@
 mod access;
 mod error;
 mod range;
+mod tables;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tenbin_balancer::Policy;
-use tenbin_codec::{QoS, ReportCarrier, ReportCarriers, TopicName};
+use tenbin_codec::{QoS, ReportCarrier, ReportCarriers};
 use tenbin_session::SessionExpiry;
 use tenbin_session::handshake::Capabilities;
 
@@ -23,11 +24,10 @@ pub use crate::router::{NamePattern, OrderingKey, ShareRule, UnknownKey};
 
 use crate::admission::AdmissionLimits;
 use crate::auth::AclRule;
-use crate::outbox::WhenFull;
 use crate::registry::SpeedLimits;
 use crate::router::{DecisionLimits, ShareRules};
 use crate::token_bucket::Rate;
-use range::Ranged;
+use tables::{Connections, Explain, Queue, Retained, Served, Sessions, Speeds, Sys};
 
 /// How a broker is set up. `Config::default()` is the shipped file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -66,108 +66,6 @@ pub struct Config {
     pub sys: Sys,
     /// What is kept of how share groups choose.
     pub explain: Explain,
-}
-
-/// Limits of Network Connections.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Connections {
-    /// Connections at a time.
-    pub maximum: usize,
-    per_address_maximum: Ranged<0, 4_294_967_295>,
-    connects_per_second: Ranged<0, 1_000_000_000>,
-    connects_per_second_per_address: Ranged<0, 1_000_000_000>,
-    connect_timeout_ms: Ranged<1, 600_000>,
-    keep_alive_maximum_seconds: Ranged<0, 65_535>,
-    packet_bytes_maximum: Ranged<256, 268_435_460>,
-    connect_packet_bytes_maximum: Ranged<256, 268_435_460>,
-    user_properties_maximum: Ranged<0, 4_294_967_295>,
-    publishes_per_second: Ranged<0, 1_000_000_000>,
-}
-
-/// What of MQTT is served; told in CONNACK where it is less than all.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Served {
-    maximum_qos: Ranged<0, 2>,
-    /// Retained messages.
-    pub retain: bool,
-    /// Filters with wildcards.
-    pub wildcard_subscriptions: bool,
-    /// Subscription Identifiers.
-    pub subscription_identifiers: bool,
-    /// Shared subscriptions.
-    pub shared_subscriptions: bool,
-    /// First levels of the topics that Response Information gives a client; empty = none is given.
-    #[serde(deserialize_with = "topic_levels")]
-    pub response_information: String,
-    /// Whether a payload that says it is UTF-8 has to be.
-    pub payload_format_check: bool,
-}
-
-/// Limits of sessions.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Sessions {
-    /// Sessions in all, connected or not.
-    pub maximum: usize,
-    client_id_bytes_maximum: Ranged<23, 65_535>,
-    expiry_maximum_seconds: Ranged<0, 4_294_967_295>,
-    receive_maximum: Ranged<1, 65_535>,
-    in_flight_maximum: Ranged<1, 65_535>,
-    topic_alias_maximum: Ranged<0, 65_535>,
-    topic_aliases_sent: Ranged<0, 65_535>,
-    /// Subscriptions of one client.
-    pub subscriptions_maximum: usize,
-    subscription_bytes_maximum: Ranged<1024, 1_099_511_627_776>,
-    topic_bytes_maximum: Ranged<1, 65_535>,
-    topic_levels_maximum: Ranged<1, 1000>,
-    will_bytes_maximum: Ranged<0, 268_435_460>,
-}
-
-/// Bounds of the queue of one client, and of all.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Queue {
-    messages_maximum: Ranged<1, 4_294_967_295>,
-    bytes_maximum: Ranged<1024, 1_099_511_627_776>,
-    total_bytes_maximum: Ranged<1024, 1_099_511_627_776>,
-    /// What a QoS 0 message does at a full queue.
-    pub when_full: WhenFull,
-}
-
-/// Bounds of the retained messages.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Retained {
-    /// Messages in all.
-    pub messages_maximum: usize,
-    /// Bytes in all.
-    pub bytes_maximum: usize,
-}
-
-/// How long, and of how many, the speed of clients that left share groups is remembered.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Speeds {
-    seconds: Ranged<0, 604_800>,
-    /// Clients, one for each of their groups.
-    pub maximum: usize,
-}
-
-/// The topics below `$SYS/`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Sys {
-    interval_seconds: Ranged<0, 86_400>,
-}
-
-/// The last decisions of share groups.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Explain {
-    decisions_maximum: Ranged<0, 4096>,
-    pause_ms: Ranged<0, 60_000>,
 }
 
 impl Config {
@@ -344,91 +242,6 @@ impl Default for Config {
     }
 }
 
-impl Default for Connections {
-    fn default() -> Self {
-        Self {
-            maximum: 100_000,
-            per_address_maximum: Ranged(0),
-            connects_per_second: Ranged(0),
-            connects_per_second_per_address: Ranged(0),
-            connect_timeout_ms: Ranged(10_000),
-            keep_alive_maximum_seconds: Ranged(0),
-            packet_bytes_maximum: Ranged(4 << 20),
-            connect_packet_bytes_maximum: Ranged(256 << 10),
-            user_properties_maximum: Ranged(1000),
-            publishes_per_second: Ranged(0),
-        }
-    }
-}
-
-impl Default for Served {
-    fn default() -> Self {
-        Self {
-            maximum_qos: Ranged(2),
-            retain: true,
-            wildcard_subscriptions: true,
-            subscription_identifiers: true,
-            shared_subscriptions: true,
-            response_information: String::new(),
-            payload_format_check: false,
-        }
-    }
-}
-
-impl Default for Sessions {
-    fn default() -> Self {
-        Self {
-            maximum: 1_000_000,
-            client_id_bytes_maximum: Ranged(65_535),
-            expiry_maximum_seconds: Ranged(u64::from(u32::MAX)),
-            receive_maximum: Ranged(1024),
-            in_flight_maximum: Ranged(1024),
-            topic_alias_maximum: Ranged(10),
-            topic_aliases_sent: Ranged(32),
-            subscriptions_maximum: 10_000,
-            subscription_bytes_maximum: Ranged(64 << 20),
-            topic_bytes_maximum: Ranged(65_535),
-            topic_levels_maximum: Ranged(128),
-            will_bytes_maximum: Ranged(131_072),
-        }
-    }
-}
-
-impl Default for Queue {
-    fn default() -> Self {
-        Self {
-            messages_maximum: Ranged(16_384),
-            bytes_maximum: Ranged(16 << 20),
-            total_bytes_maximum: Ranged(1 << 30),
-            when_full: WhenFull::DropOldest,
-        }
-    }
-}
-
-impl Default for Retained {
-    fn default() -> Self {
-        Self { messages_maximum: 1_000_000, bytes_maximum: 1 << 30 }
-    }
-}
-
-impl Default for Speeds {
-    fn default() -> Self {
-        Self { seconds: Ranged(3600), maximum: 100_000 }
-    }
-}
-
-impl Default for Explain {
-    fn default() -> Self {
-        Self { decisions_maximum: Ranged(64), pause_ms: Ranged(1) }
-    }
-}
-
-impl Default for Sys {
-    fn default() -> Self {
-        Self { interval_seconds: Ranged(10) }
-    }
-}
-
 fn policy<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Policy, D::Error> {
     let name = String::deserialize(deserializer)?;
     name.parse().map_err(serde::de::Error::custom)
@@ -439,14 +252,6 @@ fn report_carriers<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<
     let unknown =
         |word: &str| serde::de::Error::custom(format!("{word:?} is no carrier: pingreq, ack and publish are"));
     words.iter().map(|word| word.parse::<ReportCarrier>().map_err(|_| unknown(word))).collect()
-}
-
-fn topic_levels<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    let levels = String::deserialize(deserializer)?;
-    if levels.is_empty() || TopicName::try_from(&levels[..]).is_ok_and(|_| levels.len() <= 1024) {
-        return Ok(levels);
-    }
-    Err(serde::de::Error::custom("needs to be the first levels of a topic, without wildcards"))
 }
 
 #[cfg(test)]

@@ -214,20 +214,16 @@ async fn establish<S: AsyncRead + AsyncWrite + Unpin>(
     shared.metrics.packets_received.add(1); // CONNECT
     shared.metrics.packets_sent.add(1);
     connection.resume(now, &mut transport.out);
-    let will = connect.will.filter(|will| shared.check_topic(&will.topic).is_ok()).as_ref().map(Will::detach);
-    let weight = weight_in(&connect.properties.user_properties).unwrap_or(DEFAULT_WEIGHT);
-    let reauthentication = Reauthentication::new(method, peer);
-    let session_expiry = negotiated.session_expiry;
     Ok(Accepted {
+        will: connect.will.filter(|will| shared.check_topic(&will.topic).is_ok()).as_ref().map(Will::detach),
+        session_expiry: negotiated.session_expiry,
+        reauthentication: Reauthentication::new(method, peer),
+        weight: weight_in(&connect.properties.user_properties).unwrap_or(DEFAULT_WEIGHT),
+        established_at: now,
         lease,
         connection,
         decoder,
-        will,
-        session_expiry,
-        reauthentication,
         report_carriers,
-        weight,
-        established_at: now,
     })
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
-use tenbin_balancer::{Availability, Dispatch, Group, Member, MemberId, Members, Nanos, Rng, Standing};
+use tenbin_balancer::{Availability, Dispatch, Explanation, Group, Member, MemberId, Members, Nanos, Rng, Standing};
 use tenbin_codec::{QoS, SharedFilter, Text, TopicName};
 use tenbin_session::Delivery;
 
@@ -154,7 +154,10 @@ impl SharedGroup {
         rng: &mut Rng,
     ) -> Choice<'a> {
         if self.decisions.is_due(dispatch.at) && self.decisions.claim(dispatch.at, members.len()) {
-            return self.choose_and_tell(members, dispatch, topic, rng);
+            let Some((member, explanation)) = members.pick_explained(dispatch, rng) else { return Choice::NoMember };
+            let choice = Self::settle(members, member, dispatch);
+            self.tell(members, dispatch, topic, (member, explanation), &choice);
+            return choice;
         }
         match members.pick(dispatch, rng) {
             Some(member) => Self::settle(members, member, dispatch),
@@ -162,18 +165,17 @@ impl SharedGroup {
         }
     }
 
-    /// As [`SharedGroup::choose`], and keeps how it came to that.
+    /// Keeps how the balancer came to pick a member, and what became of that.
     #[cold]
-    fn choose_and_tell<'a>(
+    fn tell(
         &self,
-        members: &'a Members<'_, GroupMember>,
+        members: &Members<'_, GroupMember>,
         dispatch: &Dispatch,
         topic: &[u8],
-        rng: &mut Rng,
-    ) -> Choice<'a> {
-        let Some((member, explanation)) = members.pick_explained(dispatch, rng) else { return Choice::NoMember };
-        let choice = Self::settle(members, member, dispatch);
-        let (chosen, reason) = match &choice {
+        (member, explanation): (&Member<GroupMember>, Explanation),
+        choice: &Choice<'_>,
+    ) {
+        let (chosen, reason) = match choice {
             Choice::Member(chosen) if std::ptr::eq(*chosen, member.value()) => {
                 (Some(&chosen.client_id), explanation.reason.name())
             }
@@ -199,7 +201,6 @@ impl SharedGroup {
             unrecorded: 0,
         };
         self.decisions.keep(decision, self.given(members));
-        choice
     }
 
     /// Who gets a message that a pick has booked on `member`.

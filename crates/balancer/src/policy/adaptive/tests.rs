@@ -133,11 +133,14 @@ fn what_has_not_left_for_its_socket_is_not_finished() {
 #[test]
 fn a_newcomer_starts_slowly() {
     let load = load();
-    let mut services = Vec::new();
+    let (mut penalties, mut services) = (Vec::new(), Vec::new());
     for _ in 0..30 {
-        services.push(weighed(&load, NOW_MS)[3]);
+        let [_, penalty, _, service] = weighed(&load, NOW_MS);
+        penalties.push(penalty);
+        services.push(service);
         book(&load, NOW_MS, true);
     }
+    assert_eq!((&penalties[..24], &penalties[24..]), (&[16; 24][..], &[2; 6][..]), "held back, and no longer");
     assert_eq!((services[0], services[8], services[23]), (32, 64, 124));
     assert_eq!(services[24..], [128; 6]);
     let veteran = self::load();

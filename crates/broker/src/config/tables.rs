@@ -1,0 +1,202 @@
+//! The tables of a configuration file, and what is in them by default.
+
+use serde::Deserialize;
+use tenbin_codec::TopicName;
+
+use super::range::Ranged;
+use crate::outbox::WhenFull;
+
+/// Limits of Network Connections.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Connections {
+    /// Connections at a time.
+    pub maximum: usize,
+    pub(super) per_address_maximum: Ranged<0, 4_294_967_295>,
+    pub(super) connects_per_second: Ranged<0, 1_000_000_000>,
+    pub(super) connects_per_second_per_address: Ranged<0, 1_000_000_000>,
+    pub(super) connect_timeout_ms: Ranged<1, 600_000>,
+    pub(super) keep_alive_maximum_seconds: Ranged<0, 65_535>,
+    pub(super) packet_bytes_maximum: Ranged<256, 268_435_460>,
+    pub(super) connect_packet_bytes_maximum: Ranged<256, 268_435_460>,
+    pub(super) user_properties_maximum: Ranged<0, 4_294_967_295>,
+    pub(super) publishes_per_second: Ranged<0, 1_000_000_000>,
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        Self {
+            maximum: 100_000,
+            per_address_maximum: Ranged(0),
+            connects_per_second: Ranged(0),
+            connects_per_second_per_address: Ranged(0),
+            connect_timeout_ms: Ranged(10_000),
+            keep_alive_maximum_seconds: Ranged(0),
+            packet_bytes_maximum: Ranged(4 << 20),
+            connect_packet_bytes_maximum: Ranged(256 << 10),
+            user_properties_maximum: Ranged(1000),
+            publishes_per_second: Ranged(0),
+        }
+    }
+}
+
+/// What of MQTT is served; told in CONNACK where it is less than all.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Served {
+    pub(super) maximum_qos: Ranged<0, 2>,
+    /// Retained messages.
+    pub retain: bool,
+    /// Filters with wildcards.
+    pub wildcard_subscriptions: bool,
+    /// Subscription Identifiers.
+    pub subscription_identifiers: bool,
+    /// Shared subscriptions.
+    pub shared_subscriptions: bool,
+    /// First levels of the topics that Response Information gives a client; empty = none is given.
+    #[serde(deserialize_with = "topic_levels")]
+    pub response_information: String,
+    /// Whether a payload that says it is UTF-8 has to be.
+    pub payload_format_check: bool,
+}
+
+impl Default for Served {
+    fn default() -> Self {
+        Self {
+            maximum_qos: Ranged(2),
+            retain: true,
+            wildcard_subscriptions: true,
+            subscription_identifiers: true,
+            shared_subscriptions: true,
+            response_information: String::new(),
+            payload_format_check: false,
+        }
+    }
+}
+
+/// Limits of sessions.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sessions {
+    /// Sessions in all, connected or not.
+    pub maximum: usize,
+    pub(super) client_id_bytes_maximum: Ranged<23, 65_535>,
+    pub(super) expiry_maximum_seconds: Ranged<0, 4_294_967_295>,
+    pub(super) receive_maximum: Ranged<1, 65_535>,
+    pub(super) in_flight_maximum: Ranged<1, 65_535>,
+    pub(super) topic_alias_maximum: Ranged<0, 65_535>,
+    pub(super) topic_aliases_sent: Ranged<0, 65_535>,
+    /// Subscriptions of one client.
+    pub subscriptions_maximum: usize,
+    pub(super) subscription_bytes_maximum: Ranged<1024, 1_099_511_627_776>,
+    pub(super) topic_bytes_maximum: Ranged<1, 65_535>,
+    pub(super) topic_levels_maximum: Ranged<1, 1000>,
+    pub(super) will_bytes_maximum: Ranged<0, 268_435_460>,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self {
+            maximum: 1_000_000,
+            client_id_bytes_maximum: Ranged(65_535),
+            expiry_maximum_seconds: Ranged(u64::from(u32::MAX)),
+            receive_maximum: Ranged(1024),
+            in_flight_maximum: Ranged(1024),
+            topic_alias_maximum: Ranged(10),
+            topic_aliases_sent: Ranged(32),
+            subscriptions_maximum: 10_000,
+            subscription_bytes_maximum: Ranged(64 << 20),
+            topic_bytes_maximum: Ranged(65_535),
+            topic_levels_maximum: Ranged(128),
+            will_bytes_maximum: Ranged(131_072),
+        }
+    }
+}
+
+/// Bounds of the queue of one client, and of all.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Queue {
+    pub(super) messages_maximum: Ranged<1, 4_294_967_295>,
+    pub(super) bytes_maximum: Ranged<1024, 1_099_511_627_776>,
+    pub(super) total_bytes_maximum: Ranged<1024, 1_099_511_627_776>,
+    /// What a QoS 0 message does at a full queue.
+    pub when_full: WhenFull,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            messages_maximum: Ranged(16_384),
+            bytes_maximum: Ranged(16 << 20),
+            total_bytes_maximum: Ranged(1 << 30),
+            when_full: WhenFull::DropOldest,
+        }
+    }
+}
+
+/// Bounds of the retained messages.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Retained {
+    /// Messages in all.
+    pub messages_maximum: usize,
+    /// Bytes in all.
+    pub bytes_maximum: usize,
+}
+
+impl Default for Retained {
+    fn default() -> Self {
+        Self { messages_maximum: 1_000_000, bytes_maximum: 1 << 30 }
+    }
+}
+
+/// How long, and of how many, the speed of clients that left share groups is remembered.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Speeds {
+    pub(super) seconds: Ranged<0, 604_800>,
+    /// Clients, one for each of their groups.
+    pub maximum: usize,
+}
+
+impl Default for Speeds {
+    fn default() -> Self {
+        Self { seconds: Ranged(3600), maximum: 100_000 }
+    }
+}
+
+/// The topics below `$SYS/`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sys {
+    pub(super) interval_seconds: Ranged<0, 86_400>,
+}
+
+impl Default for Sys {
+    fn default() -> Self {
+        Self { interval_seconds: Ranged(10) }
+    }
+}
+
+/// The last decisions of share groups.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Explain {
+    pub(super) decisions_maximum: Ranged<0, 4096>,
+    pub(super) pause_ms: Ranged<0, 60_000>,
+}
+
+impl Default for Explain {
+    fn default() -> Self {
+        Self { decisions_maximum: Ranged(64), pause_ms: Ranged(1) }
+    }
+}
+
+fn topic_levels<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let levels = String::deserialize(deserializer)?;
+    if levels.is_empty() || TopicName::try_from(&levels[..]).is_ok_and(|_| levels.len() <= 1024) {
+        return Ok(levels);
+    }
+    Err(serde::de::Error::custom("needs to be the first levels of a topic, without wildcards"))
+}
