@@ -6,7 +6,6 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tenbin_balancer::Rng;
 use tenbin_codec::{
     ConnAck, Connect, DecodeError, Decoded, Decoder, Packet, ProtocolVersion, ReasonCode, ReportCarrier,
     ReportCarriers, Text, Will, WriteBuffer,
@@ -202,8 +201,7 @@ async fn establish<S: AsyncRead + AsyncWrite + Unpin>(
         shared.router.invalidate();
         enforcement::review(shared, &mut lease, now);
     }
-    let subscriptions = lease.state.subscriptions.keys();
-    shared.router.connected(subscriptions, now, &mut Rng::new(lease.client.number));
+    lifecycle::takes_messages(shared, &lease, now);
     let session = std::mem::take(&mut lease.state.session);
     let mut connection = Connection::new(Role::Server, connect.version, negotiated.limits, session, now);
     tracing::debug!(

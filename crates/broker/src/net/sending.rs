@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use tenbin_balancer::Rng;
 use tenbin_session::{Delivery, Sent};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::{ConnectionTask, Ready};
+use crate::lifecycle;
 use crate::outbox::{Booked, Control, Taken};
 use crate::router::{HeldKey, Paged};
 
@@ -28,9 +28,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
                 return Some(control);
             }
             if outbox.take_room_again() {
-                let subscriptions = self.lease.state.subscriptions.keys();
-                let rng = &mut Rng::new(self.lease.client.number);
-                self.shared.router.connected(subscriptions, Instant::now(), rng);
+                lifecycle::takes_messages(self.shared, &self.lease, Instant::now());
             }
             ready.more_retained = room > 0 && self.take_retained(quota, room.min(TAKE), deliveries);
             if !deliveries.is_empty() {

@@ -139,6 +139,7 @@ impl Outbox {
         let mut dropped_full = 0;
         let mut dropped_offline = 0;
         let mut taken_back = Booked::NOTHING;
+        let mut has_refused = false;
         // Looked up, and counted, once for the messages of one group that follow each other.
         let mut joined = None;
         let mut tally: Option<&Tally> = None;
@@ -161,6 +162,7 @@ impl Outbox {
                 given += 1;
                 state.queue.append(delivery, reader);
             } else if acknowledged && delivery.share.is_some() {
+                has_refused = true;
                 taken_back += Booked::of(&delivery);
                 returned.push(delivery);
             } else {
@@ -174,7 +176,9 @@ impl Outbox {
         let expired = state.queue.take_expired();
         taken_back += expired.booked;
         state.queue.settle(&self.budget);
-        if state.attached && state.queue.is_nearly_full(&self.limits) {
+        // Who refuses one, be it for the budget's sake, tells when it has taken something: the group keeps it until then.
+        let is_full = state.queue.is_nearly_full(&self.limits) || (has_refused && !state.queue.is_empty());
+        if state.attached && is_full {
             self.load.set_availability(Availability::Full);
         }
         let can_go = state.queue.has_unacknowledged() || (!state.queue.is_empty() && !state.quota_blocked);
@@ -287,6 +291,11 @@ impl Outbox {
         self.state().groups.insert(group, tally);
     }
 
+    /// The share groups that the client is a member of.
+    pub(crate) fn groups(&self) -> Vec<NonZeroU64> {
+        self.state().groups.keys().copied().collect()
+    }
+
     /// The client has left a share group: whoever chose it before gets the message back. What waits already stays.
     pub(crate) fn leave_group(&self, group: NonZeroU64) {
         self.state().groups.remove(&group);
@@ -310,7 +319,17 @@ impl Outbox {
 
     /// Takes the messages out that `unwanted` names.
     pub(crate) fn withdraw(&self, unwanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
-        let withdrawn = self.state().queue.withdraw(unwanted, &self.budget);
+        self.withdraw_by(|_| unwanted)
+    }
+
+    /// Takes the messages out that are named by what `judge` says, which looks at all that wait; none comes in or goes
+    /// out meanwhile.
+    pub(crate) fn withdraw_by<W: Fn(&Delivery) -> bool>(&self, judge: impl FnOnce(&Queue) -> W) -> Vec<Delivery> {
+        let withdrawn = {
+            let mut state = self.state();
+            let unwanted = judge(&state.queue);
+            state.queue.withdraw(unwanted, &self.budget)
+        };
         self.take_back(withdrawn.iter().map(Booked::of).sum());
         withdrawn
     }

@@ -84,9 +84,14 @@ impl Queue {
         self.acknowledged.deliveries.len()
     }
 
+    /// Everything that waits, QoS 0 first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Delivery> + Clone {
+        self.unacknowledged.iter().chain(self.acknowledged.iter())
+    }
+
     /// The share groups that messages are here for, one for each message.
     pub(super) fn shares(&self) -> impl Iterator<Item = NonZeroU64> {
-        self.unacknowledged.iter().chain(self.acknowledged.iter()).filter_map(|delivery| delivery.share)
+        self.iter().filter_map(|delivery| delivery.share)
     }
 
     /// Whether the receiver should get no new work while others can: seven eighths of a bound are used.
@@ -177,6 +182,23 @@ impl Queue {
         self.settle(budget);
     }
 
+    /// As [`Queue::push`], in front of everything; nothing else is dropped for it.
+    pub(crate) fn push_before(
+        &mut self,
+        delivery: Delivery,
+        reader: Reader,
+        limits: &OutboxLimits,
+        budget: &Budget,
+        now: Instant,
+    ) -> Dropped {
+        if !self.fits(&delivery, reader, limits, budget, now) {
+            return [&delivery].into_iter().collect();
+        }
+        let delivery = if reader == Reader::Absent { delivery.detach() } else { delivery };
+        self.push_front(delivery, budget);
+        Dropped::default()
+    }
+
     /// Moves what may go to `into`, oldest first: QoS 0 always, QoS 1 and 2 as far as `quota` goes, until `bytes`
     /// are reached.
     pub(crate) fn take(&mut self, quota: usize, bytes: usize, into: &mut Vec<Delivery>, budget: &Budget) {
@@ -245,7 +267,7 @@ impl Queue {
 
     /// Forgets everything; what that was.
     pub(crate) fn clear(&mut self, budget: &Budget) -> Dropped {
-        let dropped = self.unacknowledged.iter().chain(self.acknowledged.iter()).collect();
+        let dropped = self.iter().collect();
         self.unacknowledged = Lane::default();
         self.acknowledged = Lane::default();
         self.settle(budget);
@@ -287,8 +309,7 @@ impl Queue {
             let purged = lane.remove_where(|numbered| numbered.delivery.is_expired(now));
             purged.iter().for_each(|numbered| self.expired.add(&numbered.delivery));
         }
-        let deliveries = self.unacknowledged.iter().chain(self.acknowledged.iter());
-        self.first_expiry = deliveries.filter_map(|delivery| delivery.expires_at).min();
+        self.first_expiry = self.iter().filter_map(|delivery| delivery.expires_at).min();
         self.len() < before
     }
 }
@@ -307,7 +328,7 @@ struct Numbered {
 }
 
 impl Lane {
-    fn iter(&self) -> impl Iterator<Item = &Delivery> {
+    fn iter(&self) -> impl Iterator<Item = &Delivery> + Clone {
         self.deliveries.iter().map(|numbered| &numbered.delivery)
     }
 

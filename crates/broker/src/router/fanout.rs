@@ -17,24 +17,26 @@ pub(super) struct Fanout {
     waiting: usize,
     /// Some receiver has lagged since the last [`Fanout::take_pressure`].
     pressure: bool,
-    /// What members of share groups could not take.
-    returned: Vec<Delivery>,
+    /// What members of share groups could not take, and their numbers.
+    returned: Vec<(u64, Delivery)>,
 }
 
 #[derive(Debug)]
 struct Batch {
+    /// The receiver's.
+    number: u64,
     outbox: Option<Arc<Outbox>>,
     deliveries: Vec<Delivery>,
 }
 
 impl Fanout {
     #[inline]
-    pub(super) fn add(&mut self, outbox: &Arc<Outbox>, delivery: Delivery, now: Instant) {
+    pub(super) fn add(&mut self, number: u64, outbox: &Arc<Outbox>, delivery: Delivery, now: Instant) {
         let position = *self.positions.entry(Arc::as_ptr(outbox).addr()).or_insert(self.used);
         if position == self.used {
             match self.batches.get_mut(position) {
-                Some(batch) => batch.outbox = Some(Arc::clone(outbox)),
-                None => self.batches.push(Batch { outbox: Some(Arc::clone(outbox)), deliveries: Vec::new() }),
+                Some(batch) => (batch.number, batch.outbox) = (number, Some(Arc::clone(outbox))),
+                None => self.batches.push(Batch { number, outbox: Some(Arc::clone(outbox)), deliveries: Vec::new() }),
             }
             self.used += 1;
         }
@@ -47,9 +49,11 @@ impl Fanout {
 
     /// Hands everything over.
     pub(super) fn flush(&mut self, now: Instant) {
+        let mut returned = Vec::new();
         for batch in &mut self.batches[..self.used] {
             if let Some(outbox) = batch.outbox.take() {
-                self.pressure |= outbox.push(&mut batch.deliveries, &mut self.returned, now) == Pressure::Lags;
+                self.pressure |= outbox.push(&mut batch.deliveries, &mut returned, now) == Pressure::Lags;
+                self.returned.extend(returned.drain(..).map(|delivery| (batch.number, delivery)));
             }
         }
         self.batches.truncate(KEPT);
@@ -60,8 +64,14 @@ impl Fanout {
 }
 
 impl Fanout {
-    /// What has to go to other members of its share groups.
-    pub(super) fn take_returned(&mut self) -> Vec<Delivery> {
+    /// Whether anything has to go to other members of its share groups.
+    #[inline]
+    pub(super) fn has_returned(&self) -> bool {
+        !self.returned.is_empty()
+    }
+
+    /// What has to, and the numbers of the members that had been chosen.
+    pub(super) fn take_returned(&mut self) -> Vec<(u64, Delivery)> {
         std::mem::take(&mut self.returned)
     }
 

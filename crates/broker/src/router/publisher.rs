@@ -10,10 +10,11 @@ use tenbin_balancer::{Dispatch, Rng};
 use tenbin_codec::{PublishTemplate, QoS, ReasonCode, Text, TopicName};
 use tenbin_session::{Delivery, Publication};
 
+use super::choice::{Choice, Question};
 use super::fanout::Fanout;
 use super::held_key;
 use super::matches::{MatchSet, Route, Terms};
-use super::shared::{Choice, GroupMember, dispatch};
+use super::shared::{GroupMember, SharedGroup, dispatch};
 use super::{Receiver, Router};
 use crate::clock::Moment;
 use crate::outbox::{Booked, Outbox};
@@ -94,7 +95,7 @@ impl Publisher {
             (fanout.take_returned(), fanout.take_pressure())
         });
         if !returned.is_empty() {
-            router.redispatch(returned, now, &mut self.origin.rng);
+            router.choose_again(returned, now, &mut self.origin.rng);
         }
         pressure
     }
@@ -119,7 +120,8 @@ impl Origin {
             following -= 1;
             if let Some(terms) = target.terms_for(self.number) {
                 self.reached_itself |= target.number == self.number;
-                fanout.add(&target.outbox, message.delivery(terms, Share::NONE, following == 0), message.now.at);
+                let delivery = message.delivery(terms, Share::NONE, following == 0);
+                fanout.add(target.number, &target.outbox, delivery, message.now.at);
             }
             delivered = true; // one that No Local leaves out matches all the same
         }
@@ -164,6 +166,10 @@ impl Origin {
         fanout: &mut Fanout,
         is_last: bool,
     ) -> bool {
+        if fanout.has_returned() {
+            // So many at once that some have gone out before the end of the batch.
+            router.choose_again(fanout.take_returned(), message.now.at, &mut self.rng);
+        }
         let members = group.members.members();
         let key = key.of(message.publication, self.client, router.index.hasher()).map(held_key::of_key);
         let dispatch = Dispatch {
@@ -173,20 +179,36 @@ impl Origin {
             ..dispatch(message.packet_bytes, message.publication.qos, message.now.nanos)
         };
         let share = Share { group: Some(group.number()), key: NonZeroU64::new(key.unwrap_or(self.client)) };
-        match group.choose(&members, &dispatch, message.publication.topic.as_bytes(), &mut self.rng) {
-            Choice::Member(GroupMember { outbox, terms, .. }) => {
+        let topic = message.publication.topic.as_bytes();
+        let question = Question { group, members: &members, dispatch: &dispatch, topic };
+        match question.choose_for_new(&mut self.rng) {
+            Choice::Member(member) => {
+                let GroupMember { outbox, terms, .. } = member.value();
                 self.reached_itself |= self.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, outbox));
-                fanout.add(outbox, message.delivery(terms, share, is_last), message.now.at);
+                fanout.add(member.id().0, outbox, message.delivery(terms, share, is_last), message.now.at);
+                true
+            }
+            Choice::Nobody if dispatch.is_acknowledged => {
+                // Whoever gets it later has terms of its own.
+                let any = Terms { qos: message.publication.qos, retain_as_published: true, identifiers: None };
+                let delivery = message.delivery(&any, share, is_last);
+                self.wait(router, group, delivery, message.now, fanout);
                 true
             }
             Choice::Nobody => {
-                // Whoever gets it later has terms of its own.
-                let any = Terms { qos: message.publication.qos, retain_as_published: true, identifiers: None };
-                group.wait(message.delivery(&any, share, is_last), message.now, &mut self.rng);
+                group.drop_unacknowledged();
                 true
             }
             Choice::NoMember => false,
         }
+    }
+
+    /// Has a message wait with its group, behind those that were published before.
+    #[cold]
+    fn wait(&mut self, router: &Router, group: &SharedGroup, delivery: Delivery, now: Moment, fanout: &mut Fanout) {
+        fanout.flush(now.at);
+        router.choose_again(fanout.take_returned(), now.at, &mut self.rng);
+        group.wait(std::iter::once(delivery), now, &mut self.rng);
     }
 }
 
