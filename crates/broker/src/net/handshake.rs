@@ -195,7 +195,10 @@ async fn establish<S: AsyncRead + AsyncWrite + Unpin>(
     lease.client.rights.renew(principal);
     lease.state.rights_epoch = rights_epoch;
     negotiated.connack.session_present = lifecycle::begin(shared, &mut lease, connect.clean_start, now);
-    lease.client.outbox.attach(negotiated.limits.peer_maximum_packet_size);
+    lease
+        .client
+        .outbox
+        .attach(negotiated.limits.peer_maximum_packet_size, negotiated.limits.plain_version(connect.version));
     if negotiated.connack.session_present {
         // It may have come through another listener: what publishers remember of its rights is void.
         shared.router.invalidate();

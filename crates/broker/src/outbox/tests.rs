@@ -33,15 +33,15 @@ fn outbox(messages: usize, when_full: WhenFull) -> Outbox {
     let load = Arc::new(MemberLoad::new(Nanos(0)));
     let budget = Arc::new(Budget::new(1 << 20));
     let outbox = Outbox::new(limits, load, budget, Arc::<Metrics>::default(), Clock::new());
-    outbox.attach(u32::MAX);
+    outbox.attach(u32::MAX, None);
     outbox
 }
 
 fn take(outbox: &Outbox, quota: usize) -> Vec<u32> {
-    let mut taken = Vec::new();
+    let mut taken = Batch::default();
     let waker = Arc::new(Wakes::default()).into();
     let _ = outbox.poll_take(&mut Context::from_waker(&waker), quota, usize::MAX, &mut taken);
-    taken.iter().map(mark).collect()
+    taken.into_singles().iter().map(mark).collect()
 }
 
 #[test]
@@ -50,13 +50,13 @@ fn a_batch_wakes_a_waiting_receiver_once() {
     let wakes = Arc::new(Wakes::default());
     let waker = Arc::clone(&wakes).into();
     let mut context = Context::from_waker(&waker);
-    let mut taken = Vec::new();
+    let mut taken = Batch::default();
     assert!(outbox.poll_take(&mut context, 9, usize::MAX, &mut taken).is_pending());
     outbox.push(&mut (0..10).map(|n| delivery(QoS::AtMostOnce, n)).collect(), &mut Vec::new(), Instant::now());
     outbox.push(&mut (10..20).map(|n| delivery(QoS::AtMostOnce, n)).collect(), &mut Vec::new(), Instant::now());
     assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "the second batch finds it awake");
     assert!(outbox.poll_take(&mut context, 9, usize::MAX, &mut taken).is_ready());
-    assert_eq!(taken.iter().map(mark).collect::<Vec<_>>(), (0..20).collect::<Vec<_>>());
+    assert_eq!(taken.into_singles().iter().map(mark).collect::<Vec<_>>(), (0..20).collect::<Vec<_>>());
     assert_eq!(outbox.budget.used(), 0);
 }
 
@@ -67,7 +67,7 @@ fn a_member_that_is_blocked_is_woken_once_to_look_after_its_messages() {
     let wakes = Arc::new(Wakes::default());
     let waker = Arc::clone(&wakes).into();
     let mut context = Context::from_waker(&waker);
-    let poll = |context: &mut Context<'_>| outbox.poll_take(context, 0, usize::MAX, &mut Vec::new()).is_pending();
+    let poll = |context: &mut Context<'_>| outbox.poll_take(context, 0, usize::MAX, &mut Batch::default()).is_pending();
     assert!(poll(&mut context) && !outbox.keeps_back());
     for number in 0..3 {
         outbox.push(&mut vec![shared(QoS::AtLeastOnce, number)], &mut Vec::new(), Instant::now());
@@ -122,7 +122,7 @@ fn a_receiver_whose_socket_is_blocked_is_not_woken_but_for_control() {
     let outbox = outbox(100, WhenFull::DropOldest);
     let wakes = Arc::new(Wakes::default());
     let waker = Arc::clone(&wakes).into();
-    let mut taken = Vec::new();
+    let mut taken = Batch::default();
     outbox.set_socket_blocked(true);
     assert!(outbox.poll_take(&mut Context::from_waker(&waker), 9, 0, &mut taken).is_pending());
     outbox.push(&mut vec![delivery(QoS::AtMostOnce, 1)], &mut Vec::new(), Instant::now());
@@ -167,7 +167,7 @@ fn nothing_at_qos_0_waits_for_a_client_that_is_not_there() {
     outbox.push(&mut both(), &mut Vec::new(), Instant::now());
     assert_eq!(outbox.metrics.dropped_offline.get(), 2);
     assert_eq!(outbox.load.availability(), Availability::Offline);
-    outbox.attach(u32::MAX);
+    outbox.attach(u32::MAX, None);
     assert_eq!(take(&outbox, 9), [1, 1]);
     assert_eq!(outbox.budget.used(), 0);
 }
@@ -243,7 +243,7 @@ fn who_reads_gets_a_little_whatever_others_have_left_lying() {
         let load = Arc::new(MemberLoad::new(Nanos(0)));
         let outbox = Outbox::new(limits, load, Arc::clone(&budget), Arc::<Metrics>::default(), Clock::new());
         if attached {
-            outbox.attach(u32::MAX);
+            outbox.attach(u32::MAX, None);
         }
         outbox
     };
@@ -261,7 +261,7 @@ fn who_reads_gets_a_little_whatever_others_have_left_lying() {
     present.push(&mut vec![large(1), large(2)], &mut Vec::new(), Instant::now());
     assert_eq!(present.metrics.dropped_queue_full.get(), 1, "the floor is 64 KiB");
     assert_eq!(present.load.availability(), Availability::Ready);
-    let mut taken = Vec::new();
+    let mut taken = Batch::default();
     let waker = Arc::new(Wakes::default()).into();
     assert!(present.poll_take(&mut Context::from_waker(&waker), 9, usize::MAX, &mut taken).is_ready());
     assert_eq!(taken.len(), 1);

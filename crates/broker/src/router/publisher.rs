@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::BytesMut;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tenbin_balancer::{Dispatch, Rng};
-use tenbin_codec::{PublishTemplate, QoS, ReasonCode, Text, TopicName};
+use tenbin_codec::{PlainPublish, PublishTemplate, QoS, ReasonCode, Text, TopicName};
 use tenbin_session::{Delivery, Publication};
 
 use super::choice::{Choice, Question};
@@ -74,10 +74,8 @@ impl Publisher {
         let matches = self.routes.find(router, &publication.topic);
         let mut delivered = false;
         if !matches.targets.is_empty() || !matches.groups.is_empty() {
-            let template = BLOCK.with_borrow_mut(|block| publication.template(block));
-            let packet_bytes = Booked::packet_bytes(&template);
             let (topic, now) = (matches.topic, router.clock.moment(now));
-            let mut message = Message { publication, template: Some(template), packet_bytes, topic, now };
+            let mut message = Message::new(publication, topic, now);
             delivered = FANOUT.with_borrow_mut(|fanout| {
                 let to_targets = self.origin.deliver(matches, &mut message, fanout);
                 let to_groups = self.origin.deliver_to_groups(router, matches, &mut message, fanout);
@@ -120,8 +118,7 @@ impl Origin {
             following -= 1;
             if let Some(terms) = target.terms_for(self.number) {
                 self.reached_itself |= target.number == self.number;
-                let delivery = message.delivery(terms, Share::NONE, following == 0);
-                fanout.add(target.number, &target.outbox, delivery, message.now.at);
+                message.add_to(fanout, (target.number, &target.outbox), terms, Share::NONE, following == 0);
             }
             delivered = true; // one that No Local leaves out matches all the same
         }
@@ -185,7 +182,7 @@ impl Origin {
             Choice::Member(member) => {
                 let GroupMember { outbox, terms, .. } = member.value();
                 self.reached_itself |= self.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, outbox));
-                fanout.add(member.id().0, outbox, message.delivery(terms, share, is_last), message.now.at);
+                message.add_to(fanout, (member.id().0, outbox), terms, share, is_last);
                 true
             }
             Choice::Nobody if dispatch.is_acknowledged => {
@@ -227,7 +224,9 @@ impl Share {
 /// One publication on its way to its receivers.
 struct Message<'a> {
     publication: &'a Publication,
-    /// Until the last receiver has it.
+    /// As the packet that every receiver gets who takes it so.
+    plain: Option<PlainPublish<'a>>,
+    /// Once a receiver needs it, and until the last has it.
     template: Option<PublishTemplate>,
     /// What the balancer is told of its size.
     packet_bytes: u32,
@@ -236,14 +235,49 @@ struct Message<'a> {
     now: Moment,
 }
 
-impl Message<'_> {
+impl<'a> Message<'a> {
+    #[inline]
+    fn new(publication: &'a Publication, topic: u64, now: Moment) -> Self {
+        let Publication { qos, retain, properties, expires_at, .. } = publication;
+        let has_more = qos.is_acknowledged() || *retain || properties.is_some() || expires_at.is_some();
+        let small = PlainPublish::new(&publication.topic, &publication.payload);
+        let plain = small.filter(|_| !has_more);
+        let mut message = Self { publication, plain, template: None, packet_bytes: 0, topic, now };
+        let template_len = match &plain {
+            Some(plain) => plain.template_len(),
+            None => message.template().len(),
+        };
+        message.packet_bytes = Booked::packet_bytes(template_len);
+        message
+    }
+
+    /// For one receiver: of the number and with the queue `to`.
+    #[inline]
+    fn add_to(&mut self, fanout: &mut Fanout, to: (u64, &Arc<Outbox>), terms: &Terms, share: Share, is_last: bool) {
+        let (number, outbox) = to;
+        if let Some(plain) = self.plain.filter(|_| terms.identifiers.is_none())
+            && let Some(wire) = outbox.wire()
+            && outbox.takes(plain.encoded_len(wire.version))
+        {
+            fanout.add_plain((number, outbox, wire), (share.group, share.key), &plain, self.now.at);
+        } else {
+            fanout.add(number, outbox, self.delivery(terms, share, is_last), self.now.at);
+        }
+    }
+
+    fn template(&mut self) -> &PublishTemplate {
+        let publication = self.publication;
+        self.template.get_or_insert_with(|| BLOCK.with_borrow_mut(|block| publication.template(block)))
+    }
+
     /// For one receiver. The last one gets the template itself: a clone less that counts references.
     #[inline(always)] // called once for each delivery: a call would move it once more
     fn delivery(&mut self, terms: &Terms, share: Share, is_last: bool) -> Delivery {
         let publication = self.publication;
-        let template = if is_last { self.template.take() } else { self.template.clone() };
+        let shared = self.template();
+        let template = if is_last { None } else { Some(shared.clone()) };
         Delivery {
-            template: template.expect("nobody comes after the last"),
+            template: template.or_else(|| self.template.take()).expect("it has just been made"),
             qos: QoS::min(publication.qos, terms.qos), // [MQTT-3.8.4-8]
             retain: publication.retain && terms.retain_as_published, // [MQTT-3.3.1-12], [MQTT-3.3.1-13]
             published_qos: publication.qos,

@@ -167,7 +167,7 @@ impl SharedGroup {
             publisher: chosen_by.unwrap_or_default(),
             topic: self.queues.hasher.hash_one(delivery.template.topic()),
             key: held_key::ordering_key(delivery.share_key),
-            ..dispatch(Booked::packet_bytes(&delivery.template), delivery.published_qos, at)
+            ..dispatch(Booked::packet_bytes(delivery.template.len()), delivery.published_qos, at)
         }
     }
 }
@@ -219,6 +219,7 @@ mod tests {
     use tenbin_session::Publication;
 
     use super::*;
+    use crate::outbox::Batch;
     use crate::auth::Rights;
     use crate::clock::Clock;
     use crate::outbox::WhenFull;
@@ -290,8 +291,9 @@ mod tests {
 
     /// QoS, RETAIN and the Subscription Identifier of what waits.
     fn taken(outbox: &Outbox) -> Vec<(QoS, bool, u32)> {
-        let mut taken = Vec::new();
+        let mut taken = Batch::default();
         outbox.take_now(100, 10_000, &mut taken);
+        let taken = taken.into_singles();
         let identifier = |delivery: &Delivery| delivery.subscription_identifiers.as_deref().unwrap()[0];
         taken.iter().map(|delivery| (delivery.qos, delivery.retain, identifier(delivery))).collect()
     }
@@ -303,7 +305,7 @@ mod tests {
         let member = stage.member(1, QoS::AtLeastOnce, false);
         (0..3).for_each(|_| stage.waits(stage.published(QoS::AtLeastOnce)));
         assert_eq!(budget.messages(), 3);
-        member.attach(u32::MAX);
+        member.attach(u32::MAX, None);
         stage.group.dispatch_waiting(now, rng);
         assert_eq!(budget.messages(), 3, "they wait with the member now");
         assert_eq!(taken(&member).len(), 3);
@@ -316,8 +318,9 @@ mod tests {
     }
 
     fn payloads(outbox: &Outbox) -> Vec<String> {
-        let mut taken = Vec::new();
+        let mut taken = Batch::default();
         outbox.take_now(100, 10_000, &mut taken);
+        let taken = taken.into_singles();
         taken.iter().map(|delivery| String::from_utf8_lossy(delivery.template.payload()).into_owned()).collect()
     }
 
@@ -327,7 +330,7 @@ mod tests {
         let (now, rng) = (stage.now, &mut Rng::new(1));
         let member = stage.member(1, QoS::AtLeastOnce, false);
         stage.waits(stage.published_as("first", QoS::AtLeastOnce));
-        member.attach(u32::MAX);
+        member.attach(u32::MAX, None);
         // It is connected, and nobody has told the group yet.
         assert_eq!([QoS::AtLeastOnce, QoS::AtMostOnce].map(|qos| stage.chosen(qos)), [None, Some(1)]);
         assert_eq!(stage.group.members.members().iter().map(|member| member.load().snapshot().sent).sum::<u64>(), 0);
@@ -342,10 +345,10 @@ mod tests {
         let stage = Stage::new();
         let (now, rng) = (stage.now, &mut Rng::new(1));
         let [first, second] = [1, 2].map(|number| stage.member(number, QoS::AtLeastOnce, false));
-        first.attach(u32::MAX);
+        first.attach(u32::MAX, None);
         let place = |payload| stage.group.place(stage.published_as(payload, QoS::AtLeastOnce), now, &mut Rng::new(1));
         assert!(["first", "second"].map(place).iter().all(Option::is_none));
-        second.attach(u32::MAX);
+        second.attach(u32::MAX, None);
         stage.group.begin_handover();
         let taken = first.detach();
         assert_eq!(stage.chosen(QoS::AtLeastOnce), None);
@@ -370,7 +373,7 @@ mod tests {
         });
         stage.group.give_to_others(older.into_iter(), now, rng);
         assert_eq!((stage.group.waiting(), stage.group.queues.budget.messages()), (3, 3));
-        member.attach(u32::MAX);
+        member.attach(u32::MAX, None);
         stage.group.dispatch_waiting(now, rng);
         assert_eq!(payloads(&member), ["first", "second", "third"]);
     }
@@ -381,16 +384,16 @@ mod tests {
             let stage = Stage::new();
             let (now, rng) = (stage.now, &mut Rng::new(1));
             let first = stage.member(1, QoS::AtMostOnce, false);
-            first.attach(u32::MAX);
+            first.attach(u32::MAX, None);
             for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
                 assert!(stage.group.place(stage.published(qos), now, rng).is_none());
             }
             let second = stage.member(2, QoS::AtLeastOnce, true);
             if !waits_between {
-                second.attach(u32::MAX);
+                second.attach(u32::MAX, None);
             }
             stage.group.give_to_others(first.detach().into_iter(), now, rng);
-            second.attach(u32::MAX);
+            second.attach(u32::MAX, None);
             stage.group.dispatch_waiting(now, rng);
             let own = |qos| (qos, true, 2);
             let mut expected = vec![own(QoS::AtMostOnce), own(QoS::AtLeastOnce), own(QoS::AtLeastOnce)];

@@ -19,7 +19,7 @@ use tenbin_session::Delivery;
 
 use super::shared::{GroupQueues, SharedGroup};
 use crate::clock::Moment;
-use crate::outbox::{Queue, Reader};
+use crate::outbox::{Batch, Queue, Reader};
 
 /// What waits with a group.
 #[derive(Debug, Default)]
@@ -131,10 +131,10 @@ impl SharedGroup {
     }
 
     fn dispatch_line(&self, line: &mut Line, now: Moment, rng: &mut Rng) {
-        let mut next = Vec::new();
+        let mut next = Batch::default();
         while line.handovers == 0 {
             line.queue.take(1, 1, &mut next, &self.queues.budget);
-            let Some(delivery) = next.pop() else { return };
+            let Some(delivery) = next.singles().pop() else { return };
             if let Some(delivery) = self.place(delivery, now, rng) {
                 line.queue.push_front(delivery.as_published(), &self.queues.budget);
                 return;
