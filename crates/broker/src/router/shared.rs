@@ -219,9 +219,9 @@ mod tests {
     use tenbin_session::Publication;
 
     use super::*;
-    use crate::outbox::Batch;
     use crate::auth::Rights;
     use crate::clock::Clock;
+    use crate::outbox::Batch;
     use crate::outbox::WhenFull;
 
     struct Stage {

@@ -37,16 +37,26 @@ impl<'a> PlainPublish<'a> {
         (payload.len() < WriteBuffer::SHARE_FROM).then_some(Self { topic: topic.as_bytes(), payload })
     }
 
-    /// The first of the packets that [`PlainPublish::encode`] wrote to `packets`, and those that follow it; `None`
-    /// where there is none.
+    /// The first of `packets`, if it is all there and such a one, and what follows it. The Topic Name is not judged.
+    #[inline]
     pub fn split_first(version: ProtocolVersion, packets: &'a [u8]) -> Option<(Self, &'a [u8])> {
-        let (remaining, width) = peek_varint(packets.get(1..)?).ok()??;
+        let (&first, after_first) = packets.split_first()?;
+        if first != FIRST_BYTE {
+            return None;
+        }
+        let (remaining, width) = peek_varint(after_first).ok()??;
         let (packet, rest) = packets.split_at_checked(1 + width + remaining as usize)?;
         let body = &packet[1 + width..];
         let (topic_len, body) = body.split_first_chunk::<2>()?;
         let (topic, body) = body.split_at_checked(usize::from(u16::from_be_bytes(*topic_len)))?;
-        let payload = if version.is_v5() { body.split_first()?.1 } else { body };
-        Some((Self { topic, payload }, rest))
+        let payload = if version.is_v5() { body.strip_prefix(&[NO_PROPERTIES])? } else { body };
+        (payload.len() < WriteBuffer::SHARE_FROM).then_some((Self { topic, payload }, rest))
+    }
+
+    /// The Topic Name.
+    #[inline]
+    pub fn topic(&self) -> &'a [u8] {
+        self.topic
     }
 
     /// The payload.
@@ -72,12 +82,12 @@ impl<'a> PlainPublish<'a> {
     pub fn encode(&self, version: ProtocolVersion, out: &mut Vec<u8>) {
         let remaining = self.remaining(version);
         out.reserve(HEADER_LEN_MAX + remaining);
-        out.push((PacketType::Publish as u8) << 4);
+        out.push(FIRST_BYTE);
         write_varint(out, remaining as u32);
         out.put_u16(self.topic.len() as u16);
         out.extend_from_slice(self.topic);
         if version.is_v5() {
-            out.push(0); // Property Length
+            out.push(NO_PROPERTIES);
         }
         out.extend_from_slice(self.payload);
     }
@@ -93,5 +103,9 @@ impl<'a> PlainPublish<'a> {
     }
 }
 
+/// That of a PUBLISH without flags.
+const FIRST_BYTE: u8 = (PacketType::Publish as u8) << 4;
+/// A Property Length of nothing.
+const NO_PROPERTIES: u8 = 0;
 /// Bytes of a fixed header.
 const HEADER_LEN_MAX: usize = 5;
