@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, at_qos, share, text};
-use tenbin_codec::{Connect, Packet, PingReq, ProtocolVersion, Publish, QoS, ReasonCode};
+use tenbin_codec::{Connect, Packet, ProtocolVersion, Publish, QoS, ReasonCode};
 
 #[test]
 fn what_waits_for_one_that_does_not_acknowledge_goes_to_another() {
@@ -97,29 +97,19 @@ fn nothing_moves_between_members_who_are_at_their_limits() {
 }
 
 #[test]
-fn a_key_stays_with_its_member_unless_that_goes_or_drains() {
+fn a_key_stays_with_its_member_unless_that_goes() {
     let file = ConfigFile::new("[[share]]\nkey = \"topic\"");
-    for drains in [true, false] {
-        let broker = BrokerProcess::start(&["--config", file.path()]);
-        let mut stuck = worker(&broker, "stuck", 1);
-        let mut publisher = broker.v5("publisher");
-        let numbers = (0..10).map(|number| number.to_string()).collect::<Vec<_>>();
-        numbers.iter().for_each(|number| assert!(!publisher.publish("work", number, QoS::AtLeastOnce).is_error()));
-        let begun = stuck.receive_publish();
-        let mut other = worker(&broker, "other", 100);
-        other.expect_nothing_for(Duration::from_millis(1000));
-        let expected = if drains {
-            let json = r#"{"msgsInQueue":1,"processingTimePerMsg":1,"draining":true}"#;
-            stuck.send(&Packet::PingReq(PingReq::with_payload(json.into())));
-            &numbers[1..]
-        } else {
-            stuck.cut();
-            &numbers[..]
-        };
-        let received = expected.iter().map(|_| payload(&other.receive_message())).collect::<Vec<_>>();
-        assert_eq!(received, expected, "in order");
-        assert_eq!(payload(&begun), "0");
-    }
+    let broker = BrokerProcess::start(&["--config", file.path()]);
+    let mut stuck = worker(&broker, "stuck", 1);
+    let mut publisher = broker.v5("publisher");
+    let numbers = (0..10).map(|number| number.to_string()).collect::<Vec<_>>();
+    numbers.iter().for_each(|number| assert!(!publisher.publish("work", number, QoS::AtLeastOnce).is_error()));
+    assert_eq!(payload(&stuck.receive_publish()), "0");
+    let mut other = worker(&broker, "other", 100);
+    other.expect_nothing_for(Duration::from_millis(1000));
+    stuck.cut();
+    let received = numbers.iter().map(|_| payload(&other.receive_message())).collect::<Vec<_>>();
+    assert_eq!(received, numbers, "in order");
 }
 
 /// A slow worker's queue is shared out to one that comes to help, long before the slow one could be through with it.

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The place of an ordering key in its group's table. Keys that share a place share their member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KeySlot(u16);
 
 impl KeySlot {
@@ -67,6 +67,50 @@ impl KeyPins {
         let _ =
             self.0[slot.index()].fetch_update(AcqRel, Acquire, |word| Pin(word).without_one(member).map(|pin| pin.0));
     }
+
+    /// As if the member had none of the slot's messages, if `queued` is all it has to acknowledge and no other is
+    /// under way; whether the slot does not keep anything with it then.
+    fn free(&self, slot: KeySlot, member: MemberId, queued: u64, now: Nanos) -> bool {
+        let freed = self.0[slot.index()].fetch_update(AcqRel, Acquire, |word| {
+            let pin = Pin(word);
+            (pin.is_of(member) && pin.is_at_most(queued, now)).then(|| pin.emptied().0)
+        });
+        freed.map_or_else(|word| !Pin(word).is_of(member), |_| true)
+    }
+}
+
+/// Keys that [`Members::free_keys`](crate::Members::free_keys) has taken from a member.
+#[derive(Clone, Debug)]
+pub struct FreedKeys {
+    /// Sorted; `None` = the group keeps no keys, so that all are free.
+    slots: Option<Box<[KeySlot]>>,
+}
+
+impl FreedKeys {
+    pub(crate) const ALL: Self = Self { slots: None };
+
+    /// Frees the slots of which `member` has nothing but `queued`: keys, and whether a message of it has to be
+    /// acknowledged.
+    pub(crate) fn take(
+        pins: &KeyPins,
+        member: MemberId,
+        queued: impl Iterator<Item = (u64, bool)>,
+        now: Nanos,
+    ) -> Self {
+        let mut queued: Vec<_> = queued.map(|(key, is_acknowledged)| (KeySlot::of(key), is_acknowledged)).collect();
+        queued.sort_unstable();
+        let slots = queued.chunk_by(|one, next| one.0 == next.0).filter_map(|of_slot| {
+            let unacknowledged = of_slot.iter().filter(|(_, is_acknowledged)| *is_acknowledged).count();
+            let slot = of_slot[0].0;
+            pins.free(slot, member, unacknowledged as u64, now).then_some(slot)
+        });
+        Self { slots: Some(slots.collect()) }
+    }
+
+    /// Whether the key is among them.
+    pub fn contains(&self, key: u64) -> bool {
+        self.slots.as_ref().is_none_or(|slots| slots.binary_search(&KeySlot::of(key)).is_ok())
+    }
 }
 
 impl Pin {
@@ -87,6 +131,17 @@ impl Pin {
         let left = until.wrapping_sub(time_units(now.0)) & UNTIL_MASK;
         // More is in the past: see the layout.
         until != 0 && (1..=HOLD_MAX).contains(&left)
+    }
+
+    /// Whether there are no others under way than `queued` that have to be acknowledged. A count that has reached its
+    /// end may stand for more.
+    fn is_at_most(self, queued: u64, now: Nanos) -> bool {
+        self.unacknowledged() <= queued.min(UNACKNOWLEDGED_MAX - 1) && !self.is_held_at(now)
+    }
+
+    /// Whether the member has other messages than one that has to be acknowledged and was given to it just before.
+    pub(crate) fn has_others(self, member: MemberId, now: Nanos) -> bool {
+        self.is_of(member) && !self.is_at_most(1, now)
     }
 
     /// After one message more has been given to `member`, which will have finished it at `finish`.
@@ -188,6 +243,45 @@ mod tests {
         (0..UNACKNOWLEDGED_MAX + 5).for_each(|_| pin = pin.with_one(A, &acknowledged(), 0));
         assert_eq!(pin.unacknowledged(), UNACKNOWLEDGED_MAX);
         assert_eq!(pin.without_one(A), None);
+    }
+
+    #[test]
+    fn keys_are_taken_from_a_member_that_has_no_more_of_them_than_is_taken_back() {
+        let now = Nanos(MS);
+        let key = |slot: u64| slot << (u64::BITS - SLOT_BITS) | 5;
+        let acknowledged = (true, acknowledged());
+        let unacknowledged = (false, Dispatch::default());
+        // Who was given what, what is taken back from A, and whether the key is free then.
+        let cases = [
+            (vec![(A, acknowledged), (A, acknowledged)], vec![true, true], true),
+            (vec![(A, acknowledged), (A, acknowledged)], vec![true], false),
+            (vec![(A, acknowledged), (A, unacknowledged)], vec![true, false], false),
+            (vec![(A, acknowledged), (B, acknowledged)], vec![true], true),
+            (vec![(B, acknowledged), (A, acknowledged)], vec![true, true], true),
+            (vec![(A, acknowledged); UNACKNOWLEDGED_MAX as usize], vec![true; UNACKNOWLEDGED_MAX as usize], false),
+        ];
+        let pins = KeyPins::new();
+        let mut queued = Vec::new();
+        for (slot, (given, taken_back, _)) in (0..).zip(&cases) {
+            for (member, (_, dispatch)) in given {
+                let seen = pins.load(KeySlot::of(key(slot)));
+                let next = seen.with_one(*member, dispatch, now.0 + MS);
+                pins.replace(KeySlot::of(key(slot)), seen, next).expect("nobody else writes");
+            }
+            queued.extend(taken_back.iter().map(|&is_acknowledged| (key(slot), is_acknowledged)));
+        }
+        queued.reverse();
+        let before: Vec<_> = (0..cases.len() as u64).map(|slot| pins.load(KeySlot::of(key(slot)))).collect();
+        let freed = FreedKeys::take(&pins, A, queued.into_iter(), now);
+        for (slot, (_, _, is_free)) in (0..).zip(&cases) {
+            assert_eq!(freed.contains(key(slot)), *is_free, "{slot}");
+            let pin = pins.load(KeySlot::of(key(slot)));
+            let was = before[slot as usize];
+            let expected = if *is_free && was.is_of(A) { was.emptied() } else { was };
+            assert_eq!(pin, expected, "{slot}");
+        }
+        assert!(!freed.contains(key(99)), "nothing was said of it");
+        assert!(FreedKeys::ALL.contains(key(99)));
     }
 
     #[test]

@@ -76,6 +76,7 @@ pub use acknowledged::Acknowledged;
 pub use dispatch::Dispatch;
 pub use explain::{Candidate, Explanation};
 pub use group::Group;
+pub use key_pins::FreedKeys;
 pub use load::{Availability, LoadSnapshot, MemberLoad};
 pub use members::{Iter, Member, MemberId, Members};
 pub use nanos::Nanos;

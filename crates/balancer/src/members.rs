@@ -6,7 +6,7 @@ use crate::{
     dispatch::Dispatch,
     explain::{Candidate, Explanation},
     group_view::GroupView,
-    key_pins::KeySlot,
+    key_pins::{FreedKeys, KeySlot},
     load::MemberLoad,
     nanos::Nanos,
     pick::{Table, book, pick, preview},
@@ -131,6 +131,28 @@ impl<T> Members<'_, T> {
     pub fn key_done(&self, key: u64, member: MemberId) {
         if let Some(pins) = &self.snapshot.state.pins {
             pins.done(KeySlot::of(key), member);
+        }
+    }
+
+    /// Takes from `member` the keys of which it has no messages but `queued`, so that these and those that follow go to
+    /// others. `queued` is what it was chosen for and the caller can take back: the key of each, and whether it has to be
+    /// acknowledged; nothing may be sent to it, nor come in, meanwhile. A key of which it has others, that it is sent
+    /// already or that are on their way to it, stays with it.
+    ///
+    /// [`key_done`](Self::key_done) is not to be called for messages of the keys that were taken.
+    pub fn free_keys(&self, member: MemberId, queued: impl IntoIterator<Item = (u64, bool)>, now: Nanos) -> FreedKeys {
+        match &self.snapshot.state.pins {
+            Some(pins) => FreedKeys::take(pins, member, queued.into_iter(), now),
+            None => FreedKeys::ALL,
+        }
+    }
+
+    /// Whether a message that a pick has just booked on `member`, and that has to be acknowledged, follows others of
+    /// its [key](Dispatch::key) there: then that is where it belongs, though the member may want nothing new.
+    pub fn follows_others(&self, member: MemberId, dispatch: &Dispatch) -> bool {
+        match (&self.snapshot.state.pins, dispatch.key_slot()) {
+            (Some(pins), Some(slot)) => pins.load(slot).has_others(member, dispatch.at),
+            _ => false,
         }
     }
 

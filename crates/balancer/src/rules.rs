@@ -8,8 +8,9 @@ pub struct Rules {
     /// The policy that chooses.
     pub policy: Policy,
     /// Whether messages with a [`key`](crate::Dispatch::key) stay with their member while earlier ones of that
-    /// key are outstanding, unless that member is less available than others or would not begin with them within a
-    /// second. [`Sticky`](Policy::Sticky) stays what it is. Costs the group 32 KiB, and a message with a key a compare and exchange.
+    /// key are outstanding, unless that member is full or offline and another is more available, or would not begin with
+    /// them within a second; it may drain. [`Sticky`](Policy::Sticky) stays what it is. Costs the group 32 KiB, and a
+    /// message with a key a compare and exchange.
     /// Default: no.
     pub is_ordered: bool,
     /// A policy to evaluate beside the one that chooses, without acting on it

@@ -78,11 +78,26 @@ impl Seats {
 }
 
 #[cfg(all(test, not(loom)))]
+use crate::group_view::{GroupView, View};
+
+#[cfg(all(test, not(loom)))]
 impl Seats {
     /// Seats of so many members of whom nothing is known.
     pub(crate) fn of_strangers(len: usize) -> Self {
         let load = |_| Arc::new(MemberLoad::new(crate::nanos::Nanos(0)));
         Self::new((0..len).map(load).collect(), &(0..len as u64).collect::<Vec<_>>())
+    }
+
+    /// How often each of them is chosen in so many draws, with nothing booked.
+    pub(crate) fn drawn(
+        &self,
+        draws: usize,
+        mut choose: impl FnMut(&View, &mut crate::rng::Rng) -> Option<usize>,
+    ) -> Vec<usize> {
+        let (view, mut rng) = (GroupView::new().at(crate::nanos::Nanos(0), self), crate::rng::Rng::new(3));
+        let mut counts = vec![0; self.loads.len()];
+        (0..draws).for_each(|_| counts[choose(&view, &mut rng).expect("there are seats")] += 1);
+        counts
     }
 }
 

@@ -345,3 +345,20 @@ fn a_message_that_is_done_with_beside_a_pick_frees_the_key_for_nobody_else_s() {
         assert_eq!(pick_for(&group, &dispatch), 1 - second, "all done with: the oldest turn");
     });
 }
+
+#[test]
+fn a_key_is_not_taken_from_a_member_that_a_pick_gives_the_next_message() {
+    model(2, || {
+        let (group, loads, dispatch) = ordered();
+        let first = pick_for(&group, &dispatch);
+        loads[first].report(&LoadReport { draining: true, ..LoadReport::default() }, NOW);
+        let picker = {
+            let group = Arc::clone(&group);
+            thread::spawn(move || pick_for(&group, &dispatch))
+        };
+        let freed = group.members().free_keys(MemberId(first as u64), [(7, true)], NOW);
+        let second = picker.join().expect("a pick does not panic");
+        assert_eq!(freed.contains(7), second != first, "either both go to the other or both stay");
+        assert_eq!(pick_for(&group, &dispatch), second, "what was taken back follows");
+    });
+}

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tenbin_balancer::Rng;
 use tenbin_codec::{TopicFilter, Will};
-use tenbin_session::{Delivery, Publication, Session, SessionExpiry};
+use tenbin_session::{Publication, Session, SessionExpiry};
 
 use crate::auth::{Standing, enforcement};
 use crate::outbox::Booked;
@@ -60,6 +60,7 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
     let mut session = end.session;
     // What share groups gave to this member goes to others: what it has not acknowledged, then what it has not
     // been sent. QoS 2 stays with whom it was sent to. [MQTT-4.8.2-4]
+    let handover = shared.router.begin_handover(lease.client.number, &lease.client.outbox);
     let queued = lease.client.outbox.detach();
     let mut orphans = session.withdraw(|delivery| delivery.share.is_some());
     take_back(shared, &lease.client, orphans.iter().map(Booked::of).sum());
@@ -78,10 +79,10 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
     if ends_now {
         lease.state.session = session;
         finish(shared, lease); // first, so that its groups no longer know it [MQTT-4.8.2-5]
-        redispatch(shared, number, orphans, now);
+        handover.finish(orphans, now, &mut Rng::new(number));
         return;
     }
-    redispatch(shared, number, orphans, now);
+    handover.finish(orphans, now, &mut Rng::new(number));
     session.detach();
     lease.state.session = session;
     lease.state.expires_at = match end.expiry {
@@ -104,6 +105,11 @@ pub(crate) fn joins(shared: &Shared, client: &Client, filter: &TopicFilter, now:
     {
         client.load.assume_speed(processing_time);
     }
+}
+
+/// A member of share groups takes messages, or takes them again: what waits with its groups goes to it and to others.
+pub(crate) fn takes_messages(shared: &Shared, lease: &Lease, now: Instant) {
+    shared.router.connected(lease.state.subscriptions.keys(), now, &mut Rng::new(lease.client.number));
 }
 
 /// A client leaves the share group of `filter`, if that is one, for good or for now: its speed is remembered, if it has
@@ -140,12 +146,6 @@ pub(crate) fn expire(shared: &Shared, mut lease: Lease, now: Instant) {
 /// What share groups gave to a member and will not come to an end with it.
 fn take_back(shared: &Shared, client: &Client, booked: Booked) {
     booked.take_back(&client.load, shared.clock.nanos(Instant::now()));
-}
-
-fn redispatch(shared: &Shared, number: u64, orphans: Vec<Delivery>, now: Instant) {
-    if !orphans.is_empty() {
-        shared.router.redispatch(orphans, now, &mut Rng::new(number));
-    }
 }
 
 /// The session is over.

@@ -2,7 +2,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use crate::frame::FixedHeader;
 use crate::reader::Reader;
-use crate::{Connect, DecodeError, Packet, PacketId, PacketType, ProtocolVersion};
+use crate::{Connect, DecodeError, Packet, PacketId, PacketType, PlainPublish, ProtocolVersion};
 
 /// Cuts packets out of a stream of bytes.
 ///
@@ -145,6 +145,15 @@ impl Decoder {
             self.authenticates = connect.properties.authentication_method.is_some();
         }
         decoded
+    }
+
+    /// The next packet and its size in bytes, if it is a [`PlainPublish`] that is all there; whatever else it is, and
+    /// whether its topic is one, is for [`Decoder::decode`] to say. To be taken off the front by the caller.
+    #[inline]
+    pub fn peek_plain<'a>(&self, input: &'a [u8]) -> Option<(PlainPublish<'a>, usize)> {
+        let (publish, rest) = PlainPublish::split_first(self.version?, input)?;
+        let size = input.len() - rest.len();
+        (size <= self.maximum_packet_size as usize).then_some((publish, size))
     }
 
     /// What the first byte alone tells.

@@ -40,8 +40,8 @@ pub use frame::{PACKET_SIZE_MAX, PacketType};
 pub use load_report::{ReportCarrier, ReportCarriers, UnknownCarrier};
 pub use packet::{
     Ack, AckProperties, Auth, AuthProperties, ConnAck, ConnAckProperties, Connect, ConnectProperties, Disconnect,
-    DisconnectProperties, MessageProperties, Packet, PingBody, PingReq, Publish, PublishHeader, PublishTemplate,
-    RetainHandling, SubAck, Subscribe, Subscription, SubscriptionOptions, UnsubAck, Unsubscribe, Will,
+    DisconnectProperties, MessageProperties, Packet, PingBody, PingReq, PlainPublish, Publish, PublishHeader,
+    PublishTemplate, RetainHandling, SubAck, Subscribe, Subscription, SubscriptionOptions, UnsubAck, Unsubscribe, Will,
 };
 pub use packet_id::PacketId;
 pub use property::{PropertyId, UserProperty};

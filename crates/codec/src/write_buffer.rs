@@ -51,6 +51,23 @@ impl WriteBuffer {
         self.chunks.push_back(payload.clone());
     }
 
+    /// Appends whole packets, and takes them out of `packets`. What is more than a little is not copied where nothing
+    /// waits: then the two exchange their memory.
+    pub fn put_packets(&mut self, packets: &mut Vec<u8>) {
+        if packets.len() >= Self::SHARE_FROM && self.is_empty() {
+            self.clear();
+            std::mem::swap(&mut self.block, packets);
+        } else {
+            self.block.extend_from_slice(packets);
+            packets.clear();
+        }
+    }
+
+    /// Appends whole packets.
+    pub fn append_packets(&mut self, packets: &[u8]) {
+        self.block.extend_from_slice(packets);
+    }
+
     /// The open block, to which small things are appended.
     pub(crate) fn block(&mut self) -> &mut Vec<u8> {
         &mut self.block

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tenbin_codec::QoS;
+use tenbin_codec::{ProtocolVersion, QoS};
 
 /// What the two sides agreed on in CONNECT and CONNACK, seen from the side that holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,14 @@ pub struct Limits {
     pub shared_subscriptions_available: bool,
     /// Whether acknowledgements may carry Reason String and User Properties `[MQTT-3.1.2-29]`.
     pub problem_information: bool,
+}
+
+impl Limits {
+    /// The protocol version, if the peer gets every [`tenbin_codec::PlainPublish`] as it is; `None` where Topic Aliases
+    /// make it another packet each time.
+    pub fn plain_version(&self, version: ProtocolVersion) -> Option<ProtocolVersion> {
+        (!version.is_v5() || self.peer_topic_alias_maximum == 0).then_some(version)
+    }
 }
 
 impl Default for Limits {

@@ -25,6 +25,13 @@ impl Timers {
         self.packets_sent += 1;
     }
 
+    pub(crate) fn sent_many(&mut self, count: u64, now: Instant) {
+        if count > 0 {
+            self.last_sent = now;
+            self.packets_sent += count;
+        }
+    }
+
     pub(crate) fn ping_sent(&mut self, now: Instant) {
         self.sent(now);
         self.ping_outstanding.get_or_insert(now);

@@ -24,6 +24,7 @@ use crate::{
     group_view::View,
     hot::{Hot, mark},
     load::MemberLoad,
+    policy::round_robin,
     rng::Rng,
     seats::Seats,
     sync::{AtomicU64, Relaxed},
@@ -60,6 +61,11 @@ pub(crate) fn choose(
     rng: &mut Rng,
 ) -> Option<Sighting> {
     let len = seats.loads().len();
+    if view.mean_ns == 0 && !view.has_evidence && len <= SCAN_MAX {
+        // All waits are 0.
+        let index = round_robin::choose(seats)?.index;
+        return Some(Sighting { index, finish: seats.loads()[index].hot().finish() });
+    }
     let scan = Scan { view, now: dispatch.at.0 };
     if len > SCAN_MAX {
         let seen = match view.mean_ns {

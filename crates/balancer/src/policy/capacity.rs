@@ -45,7 +45,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{group_view::GroupView, load::Availability, nanos::Nanos, report::LoadReport};
+    use crate::{load::Availability, nanos::Nanos, report::LoadReport};
 
     fn seats(processing_us: &[u64]) -> Seats {
         let seats = Seats::of_strangers(processing_us.len());
@@ -56,13 +56,11 @@ mod tests {
     }
 
     fn assert_shares(seats: &Seats, expected: &[f64]) {
-        let (view, mut rng) = (GroupView::new().at(Nanos(0), seats), Rng::new(3));
-        let mut counts = vec![0_u32; expected.len()];
-        (0..20_000).for_each(|_| counts[choose(seats, &view, &mut rng).expect("there are seats")] += 1);
+        let counts = seats.drawn(20_000, |view, rng| choose(seats, view, rng));
         let sum: f64 = expected.iter().sum();
         for (count, share) in counts.iter().zip(expected) {
             let expected = share / sum * 20_000.0;
-            assert!((f64::from(*count) - expected).abs() <= expected * 0.08, "{counts:?}");
+            assert!((*count as f64 - expected).abs() <= expected * 0.08, "{counts:?}");
         }
     }
 
@@ -91,8 +89,7 @@ mod tests {
     #[test]
     fn a_claim_of_boundless_speed_is_bounded() {
         let seats = seats(&[1_000, 1_000, 1_000, 1_000, 1]);
-        let (view, mut rng) = (GroupView::new().at(Nanos(0), &seats), Rng::new(3));
-        let liar = (0..10_000).filter(|_| choose(&seats, &view, &mut rng) == Some(4)).count();
+        let liar = seats.drawn(10_000, |view, rng| choose(&seats, view, rng))[4];
         assert!(liar < 9_500, "{liar} of 10,000");
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! Between its bursts a key moves to whoever is best, so keys are balanced as messages are, with hardly any out of
 //! order ("flowlets", as in CONGA). While the key has unacknowledged messages, or for 5 ms beyond the predicted end
-//! of its last one that nobody acknowledges, it stays; unless the member is less available than another, or would
-//! not begin with the message within a second: nobody can keep a key in order that is hotter than one worker. A key
-//! that had to move so is kept in order again once the messages that it left behind are done with.
+//! of its last one that nobody acknowledges, it stays; unless the member is full or offline and another is more
+//! available, or it would not begin with the message within a second: nobody can keep a key in order that is hotter
+//! than one worker. A key that had to move so is kept in order again once the messages that it left behind are done
+//! with. A member that drains keeps its keys until then: what it has begun of them others must not run ahead of.
 
 use crate::{
     dispatch::Dispatch,
@@ -67,9 +68,10 @@ pub(crate) fn pick(
 
 fn choose(table: Table<'_>, pin: Pin, view: &View, dispatch: &Dispatch, rng: &mut Rng) -> Option<Chosen> {
     let rank_of = |index: usize| table.seats.loads()[index].rank();
+    let is_ready = |index: usize| table.seats.loads()[index].availability() == Availability::Ready;
     let free = |rng: &mut Rng| pick::preview(table, dispatch, rng);
     let (index, is_kept, pin) = match keeper(table, pin, view, dispatch.at) {
-        Keeper::Seat(kept) if rank_of(kept) == Availability::Ready as u64 => (kept, true, pin),
+        Keeper::Seat(kept) if is_ready(kept) => (kept, true, pin),
         Keeper::Seat(kept) => match free(rng)? {
             free if rank_of(free) < rank_of(kept) => (free, false, pin),
             _ => (kept, true, pin),

@@ -23,19 +23,13 @@ mod tests {
 
     use super::*;
     use crate::{
-        group_view::GroupView,
         load::{Availability, MemberLoad},
         nanos::Nanos,
         report::LoadReport,
     };
 
     fn counts(seats: &Seats) -> Vec<usize> {
-        let (view, mut rng) = (GroupView::new().at(Nanos(0), seats), Rng::new(3));
-        let mut counts = vec![0; seats.loads().len()];
-        (0..10_000).for_each(|_| {
-            counts[choose(seats, &view, &Dispatch::default(), &mut rng).expect("there are seats")] += 1;
-        });
-        counts
+        seats.drawn(10_000, |view, rng| choose(seats, view, &Dispatch::default(), rng))
     }
 
     fn give(load: &MemberLoad, messages: usize) {

@@ -15,6 +15,7 @@ use crate::Config;
 use crate::lifecycle;
 use crate::outbox::Control;
 use crate::registry::Lease;
+use crate::router::HeldKey;
 use crate::shared::Shared;
 
 /// Goes over to what `config` says of access; on an error all stays as it is.
@@ -57,6 +58,7 @@ pub(crate) fn catch_up(shared: &Shared, lease: &mut Lease) -> Standing {
 /// those under way that would be sent again; a connection has them itself, and judges them by [`is_forbidden`].
 pub(crate) fn review(shared: &Shared, lease: &mut Lease, now: Instant) {
     let (client, state) = (Arc::clone(&lease.client), &mut *lease.state);
+    let handover = shared.router.begin_handover(client.number, &client.outbox);
     let mut again = Vec::new();
     for (filter, grant) in state.subscriptions.iter().filter(|(filter, _)| filter.is_shared()) {
         let allowed = client.rights.check_subscription(filter).is_ok();
@@ -75,7 +77,8 @@ pub(crate) fn review(shared: &Shared, lease: &mut Lease, now: Instant) {
     let mut forbidden = client.outbox.withdraw(|delivery| is_forbidden(&client.rights, delivery));
     forbidden.retain(|delivery| delivery.share.is_some());
     let mut rng = Rng::new(client.number);
-    shared.router.redispatch(forbidden, now, &mut rng);
+    shared.router.keys_done(forbidden.iter().filter_map(HeldKey::of), client.number);
+    handover.finish(forbidden, now, &mut rng);
     shared.router.connected(again.into_iter(), now, &mut rng);
 }
 

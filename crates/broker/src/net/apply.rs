@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use tenbin_balancer::Rng;
 use tenbin_codec::{
     AckProperties, Disconnect, Packet, PacketType, ReasonCode, ReportCarrier, SubAck, Subscribe, Subscription,
-    SubscriptionOptions, UnsubAck, Unsubscribe,
+    SubscriptionOptions, TopicName, UnsubAck, Unsubscribe,
 };
 use tenbin_session::{Event, Publication, SessionExpiry, Violation};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -25,9 +25,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             Event::Publish(publication) => {
                 *received += 1;
                 self.publish(publication, now)?;
-                if self.throttle.count(now) {
-                    self.shared.metrics.publishers_paused.add(1);
-                }
+                self.count_publication(now);
             }
             Event::Duplicate(ack) => self.acks.push((ack, ReasonCode::Success)),
             Event::Subscribe(subscribe) => self.subscribe(subscribe, now)?,
@@ -48,6 +46,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             Event::PingResp => return Err(End::Violation(Violation::Unexpected(PacketType::PingResp))),
         }
         Ok(())
+    }
+
+    /// Takes a message that comes as most do: at QoS 0, with nothing but topic and payload, and to a topic that is known
+    /// already. `false`, and nothing is done, if there is no such one.
+    #[inline]
+    pub(super) fn take_plain(&mut self, now: Instant) -> bool {
+        let Some((plain, size)) = self.decoder.peek_plain(&self.transport.input) else { return false };
+        // What is remembered has passed all other checks.
+        let is_allowed = |topic: &TopicName| self.lease.client.rights.may_publish(topic);
+        if !self.publisher.publish_plain(&self.shared.router, plain, is_allowed, now) {
+            return false;
+        }
+        self.connection.handle_plain(now);
+        self.transport.input.advance(size);
+        self.count_publication(now);
+        true
+    }
+
+    fn count_publication(&mut self, now: Instant) {
+        if self.throttle.count(now) {
+            self.shared.metrics.publishers_paused.add(1);
+        }
     }
 
     fn publish(&mut self, mut publication: Publication, now: Instant) -> Result<(), End> {

@@ -94,7 +94,7 @@ pub(super) struct ConnectionTask<'a, S> {
     /// When what waits for the client was last offered to others, since it drains.
     pub(super) handed_over_at: Option<Instant>,
     pub(super) relief: Relief,
-    decoder: Decoder,
+    pub(super) decoder: Decoder,
     timer: Option<Pin<Box<Sleep>>>,
     pub(super) socket_blocked: bool,
     /// Packets sent that the counters know of.
@@ -309,6 +309,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         let result = loop {
             if self.throttle.is_paused() {
                 break Ok(());
+            }
+            if self.take_plain(now) {
+                (received, packets) = (received + 1, packets + 1);
+                continue;
             }
             let packet = match self.decoder.decode(&mut self.transport.input) {
                 Ok(Decoded::Packet(packet)) => {

@@ -6,7 +6,6 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tenbin_balancer::Rng;
 use tenbin_codec::{
     ConnAck, Connect, DecodeError, Decoded, Decoder, Packet, ProtocolVersion, ReasonCode, ReportCarrier,
     ReportCarriers, Text, Will, WriteBuffer,
@@ -196,14 +195,16 @@ async fn establish<S: AsyncRead + AsyncWrite + Unpin>(
     lease.client.rights.renew(principal);
     lease.state.rights_epoch = rights_epoch;
     negotiated.connack.session_present = lifecycle::begin(shared, &mut lease, connect.clean_start, now);
-    lease.client.outbox.attach(negotiated.limits.peer_maximum_packet_size);
+    lease
+        .client
+        .outbox
+        .attach(negotiated.limits.peer_maximum_packet_size, negotiated.limits.plain_version(connect.version));
     if negotiated.connack.session_present {
         // It may have come through another listener: what publishers remember of its rights is void.
         shared.router.invalidate();
         enforcement::review(shared, &mut lease, now);
     }
-    let subscriptions = lease.state.subscriptions.keys();
-    shared.router.connected(subscriptions, now, &mut Rng::new(lease.client.number));
+    lifecycle::takes_messages(shared, &lease, now);
     let session = std::mem::take(&mut lease.state.session);
     let mut connection = Connection::new(Role::Server, connect.version, negotiated.limits, session, now);
     tracing::debug!(

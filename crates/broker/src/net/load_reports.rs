@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use tenbin_balancer::{Acknowledged, LoadReport, Rng};
 use tenbin_codec::{Packet, PingReq, ReasonCode, ReportCarrier, Text};
-use tenbin_session::{Publication, SharedDelivery};
+use tenbin_session::{Delivery, Publication, SharedDelivery};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::ConnectionTask;
+use crate::lifecycle;
 use crate::outbox::Booked;
 use crate::router::HeldKey;
 
@@ -63,7 +64,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
     }
 
     /// The client wants no further messages: what share groups gave it and it has not been sent goes to others. What is
-    /// under way stays with it.
+    /// under way stays with it, and so does what has to follow that in order.
     fn hand_over(&mut self, now: Instant) {
         // Where nobody else takes it, QoS 0 comes back, and the rest waits with its group: not more often than is of use.
         if self.handed_over_at.is_some_and(|at| now.saturating_duration_since(at) < HAND_OVER_INTERVAL) {
@@ -71,12 +72,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         }
         self.handed_over_at = Some(now);
         let client = &self.lease.client;
-        let waiting = client.outbox.withdraw(|delivery| delivery.share.is_some());
+        let handover = self.shared.router.begin_handover(client.number, &client.outbox);
+        let waiting = client.outbox.withdraw_by(|queue| {
+            let freed = handover.free(queue.iter(), self.shared.clock.nanos(now));
+            move |delivery: &Delivery| freed.contains(delivery)
+        });
         if !waiting.is_empty() {
-            self.shared.router.keys_done(waiting.iter().filter_map(HeldKey::of), client.number);
             tracing::debug!(client = ?client.id, messages = waiting.len(), "draining: its messages go to others");
-            self.shared.router.redispatch(waiting, now, &mut Rng::new(client.number));
         }
+        handover.finish(waiting, now, &mut Rng::new(client.number));
     }
 
     /// Takes a report over. One that does not parse changes nothing, and nothing is said about it.
@@ -92,8 +96,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
                 if report.draining {
                     self.hand_over(now);
                 } else if drained {
-                    let subscriptions = self.lease.state.subscriptions.keys();
-                    self.shared.router.connected(subscriptions, now, &mut Rng::new(client.number));
+                    lifecycle::takes_messages(self.shared, &self.lease, now);
                 }
             }
             Err(error) => {

@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use tenbin_balancer::Rng;
 use tenbin_session::{Delivery, Sent};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::{ConnectionTask, Ready};
-use crate::outbox::{Booked, Control, Taken};
+use crate::lifecycle;
+use crate::outbox::{Batch, Booked, Control, Entry, Run, Taken};
 use crate::router::{HeldKey, Paged};
 
 impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
@@ -22,19 +22,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         room: usize,
         ready: &mut Ready,
     ) -> Option<Control> {
-        DELIVERIES.with_borrow_mut(|deliveries| {
+        BATCH.with_borrow_mut(|batch| {
             let outbox = &self.lease.client.outbox;
-            if let Poll::Ready(Taken::Control(control)) = outbox.poll_take(context, quota, room.min(TAKE), deliveries) {
+            if let Poll::Ready(Taken::Control(control)) = outbox.poll_take(context, quota, room.min(TAKE), batch) {
                 return Some(control);
             }
             if outbox.take_room_again() {
-                let subscriptions = self.lease.state.subscriptions.keys();
-                let rng = &mut Rng::new(self.lease.client.number);
-                self.shared.router.connected(subscriptions, Instant::now(), rng);
+                lifecycle::takes_messages(self.shared, &self.lease, Instant::now());
             }
-            ready.more_retained = room > 0 && self.take_retained(quota, room.min(TAKE), deliveries);
-            if !deliveries.is_empty() {
-                self.send(deliveries, Instant::now());
+            ready.more_retained = room > 0 && self.take_retained(quota, room.min(TAKE), batch);
+            if !batch.is_empty() {
+                self.send(batch, Instant::now());
                 ready.sent = true;
             }
             None
@@ -42,22 +40,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
     }
 
     /// Takes a page of the retained messages that SUBSCRIBEs have asked for. Whether there is more to look for.
-    fn take_retained(&mut self, quota: usize, bytes: usize, into: &mut Vec<Delivery>) -> bool {
+    fn take_retained(&mut self, quota: usize, bytes: usize, into: &mut Batch) -> bool {
         let pages = &mut self.lease.state.retained_pages;
         if pages.is_empty() {
             return false;
         }
-        let queued = into.len();
-        let taken = into.iter().filter(|delivery| delivery.qos.is_acknowledged()).count();
-        let paged = pages.take(&self.shared.router, quota.saturating_sub(taken), bytes, Instant::now(), into);
+        let taken = into.deliveries().iter().filter(|delivery| delivery.qos.is_acknowledged()).count();
+        let mut page = Vec::new();
+        let paged = pages.take(&self.shared.router, quota.saturating_sub(taken), bytes, Instant::now(), &mut page);
         let rights = &self.lease.client.rights;
-        let mut place = 0..;
-        let found = into.len();
-        into.retain(|delivery| {
-            place.next().is_some_and(|place| place < queued) || rights.may_receive_encoded(delivery.template.topic())
-        });
+        let found = page.len();
+        page.retain(|delivery| rights.may_receive_encoded(delivery.template.topic()));
         // What may not be received leaves its quota to others.
-        paged == Paged::More || into.len() < found
+        let has_more = paged == Paged::More || page.len() < found;
+        page.into_iter().for_each(|delivery| into.add(delivery));
+        has_more
     }
 
     /// QoS 1 and 2 messages that may go to the client now. What is unacknowledged is bounded like what waits: by the
@@ -71,51 +68,69 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
     pub(super) fn send_own(&mut self, now: Instant) {
         let room = OUT_FULL.saturating_sub(self.transport.out.len());
         let quota = self.quota();
-        DELIVERIES.with_borrow_mut(|deliveries| {
-            self.lease.client.outbox.take_now(quota, room.min(TAKE), deliveries);
-            self.send(deliveries, now);
+        BATCH.with_borrow_mut(|batch| {
+            self.lease.client.outbox.take_now(quota, room.min(TAKE), batch);
+            self.send(batch, now);
         });
     }
 
-    fn send(&mut self, deliveries: &mut Vec<Delivery>, now: Instant) {
-        let (mut sent, mut expired, mut too_large) = (0, 0, 0);
-        let (mut unacknowledged, mut given_up) = (Booked::NOTHING, Booked::NOTHING);
+    fn send(&mut self, batch: &mut Batch, now: Instant) {
+        let mut tally = SentTally::default();
         let mut blocked = Vec::new();
-        if deliveries.len() >= BURST {
+        if batch.len() >= BURST {
             self.transport.expect_burst();
         }
-        for delivery in deliveries.drain(..) {
-            let booked = Booked::of(&delivery);
-            let held_key = HeldKey::of(&delivery);
-            match self.connection.send(delivery, now, &mut self.transport.out) {
-                Sent::Written(None) => {
-                    sent += 1;
-                    unacknowledged += booked;
-                    self.keys_done(held_key);
-                }
-                Sent::Written(Some(_)) => sent += 1, // its acknowledgement ends it
-                Sent::Expired => {
-                    expired += 1;
-                    given_up += booked;
-                    self.keys_done(held_key);
-                }
-                Sent::TooLarge => {
-                    too_large += 1;
-                    given_up += booked;
-                    self.keys_done(held_key);
-                }
-                Sent::Blocked(delivery) => blocked.push(delivery),
-            }
+        if batch.deliveries().is_empty() {
+            batch.runs().for_each(|run| tally.run(run));
+            let count = tally.sent;
+            self.connection.send_plain(batch.packets(), count, now, &mut self.transport.out);
+            batch.clear();
         }
+        batch.drain(|entry| match entry {
+            Entry::Single(delivery) => blocked.extend(self.send_single(delivery, &mut tally, now)),
+            Entry::Run(run, packets) => {
+                tally.run(&run);
+                self.connection.append_plain(packets, run.messages.into(), now, &mut self.transport.out);
+            }
+        });
+        batch.shrink();
         if !blocked.is_empty() {
             self.lease.client.outbox.put_back(blocked.into_iter());
         }
+        let SentTally { sent, expired, too_large, unacknowledged, given_up } = tally;
         self.unwritten.push(unacknowledged, self.transport.end_of_output());
         given_up.take_back(&self.lease.client.load, self.shared.clock.nanos(now));
         let metrics = &self.shared.metrics;
         metrics.messages_sent.add(sent);
         metrics.dropped_expired.add(expired);
         metrics.dropped_too_large.add(too_large);
+    }
+
+    /// Gives it back if it has to wait.
+    #[inline]
+    fn send_single(&mut self, delivery: Delivery, tally: &mut SentTally, now: Instant) -> Option<Delivery> {
+        let booked = Booked::of(&delivery);
+        let held_key = HeldKey::of(&delivery);
+        match self.connection.send(delivery, now, &mut self.transport.out) {
+            Sent::Written(None) => {
+                tally.sent += 1;
+                tally.unacknowledged += booked;
+                self.keys_done(held_key);
+            }
+            Sent::Written(Some(_)) => tally.sent += 1, // its acknowledgement ends it
+            Sent::Expired => {
+                tally.expired += 1;
+                tally.given_up += booked;
+                self.keys_done(held_key);
+            }
+            Sent::TooLarge => {
+                tally.too_large += 1;
+                tally.given_up += booked;
+                self.keys_done(held_key);
+            }
+            Sent::Blocked(delivery) => return Some(delivery),
+        }
+        None
     }
 
     fn keys_done(&self, held_key: Option<HeldKey>) {
@@ -139,9 +154,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
     }
 }
 
+/// What has become of a batch.
+#[derive(Default)]
+struct SentTally {
+    sent: u64,
+    expired: u64,
+    too_large: u64,
+    /// Sent at QoS 0 for share groups: done with when the socket has taken it.
+    unacknowledged: Booked,
+    /// Of share groups, and not sent.
+    given_up: Booked,
+}
+
+impl SentTally {
+    fn run(&mut self, run: &Run) {
+        self.sent += u64::from(run.messages);
+        self.unacknowledged += run.booked();
+    }
+}
+
 thread_local! {
     /// What was taken from a queue and is being written: one a thread, since it is written before anything else.
-    static DELIVERIES: RefCell<Vec<Delivery>> = RefCell::default();
+    static BATCH: RefCell<Batch> = RefCell::default();
 }
 
 /// Unwritten bytes at which no more messages are taken and the client is not read from.

@@ -2,7 +2,6 @@ use std::iter::Sum;
 use std::ops::{Add, AddAssign};
 
 use tenbin_balancer::{MemberLoad, Nanos};
-use tenbin_codec::PublishTemplate;
 use tenbin_session::{Delivery, SharedDelivery};
 
 /// Messages of share groups that the balancer has booked on one member: so many, of so many bytes as it was told.
@@ -19,9 +18,9 @@ pub(crate) struct Booked {
 impl Booked {
     pub(crate) const NOTHING: Self = Self { messages: 0, bytes: 0 };
 
-    /// Bytes that the balancer is told of a message: about those of its packet.
-    pub(crate) fn packet_bytes(template: &PublishTemplate) -> u32 {
-        packet_bytes(template.len())
+    /// Bytes that the balancer is told of a message whose template has so many: about those of its packet.
+    pub(crate) fn packet_bytes(template_bytes: usize) -> u32 {
+        packet_bytes(template_bytes)
     }
 
     /// What one delivery stands for: nothing if no share group has sent it.
@@ -35,6 +34,11 @@ impl Booked {
     /// What one that has been sent stands for.
     pub(crate) fn of_sent(delivery: &SharedDelivery) -> Self {
         Self::one(delivery.template_bytes)
+    }
+
+    /// So many messages, whose templates have so many bytes together.
+    pub(super) fn plain(messages: u32, template_bytes: u64) -> Self {
+        Self { messages, bytes: template_bytes + u64::from(messages) * PACKET_OVERHEAD as u64 }
     }
 
     pub(crate) fn is_nothing(self) -> bool {

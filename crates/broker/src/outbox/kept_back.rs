@@ -31,10 +31,10 @@ impl Outbox {
     /// The share groups that something waits for, and how much.
     pub(crate) fn waiting_by_group(&self) -> Vec<(NonZeroU64, usize)> {
         let mut counts: Vec<(NonZeroU64, usize)> = Vec::new();
-        for group in self.state().queue.shares() {
+        for (group, messages) in self.state().queue.shares() {
             match counts.iter_mut().find(|(other, _)| *other == group) {
-                Some((_, count)) => *count += 1,
-                None => counts.push((group, 1)),
+                Some((_, count)) => *count += messages,
+                None => counts.push((group, messages)),
             }
         }
         counts

@@ -1,27 +1,33 @@
 //! The bounded queue of one session: filled by publishers' tasks, emptied by the task that owns the session's
 //! connection.
 
+mod batch;
 mod booked;
 mod budget;
 mod kept_back;
+mod push;
 mod queue;
+mod runs;
 mod tally;
 mod when_full;
 
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 use tenbin_balancer::{Availability, MemberLoad};
+use tenbin_codec::ProtocolVersion;
 use tenbin_session::Delivery;
 
+pub(crate) use batch::{Batch, Entry};
 pub(crate) use booked::Booked;
 pub(crate) use budget::Budget;
 pub(crate) use kept_back::Line;
 pub(crate) use queue::{Queue, Reader};
+pub(crate) use runs::{Run, Wire};
 pub(crate) use tally::Tally;
 pub use when_full::WhenFull;
 
@@ -44,6 +50,9 @@ pub(crate) struct Outbox {
     /// The client's Maximum Packet Size in bytes. Written when a connection begins, read by publishers who choose
     /// among members; relaxed, for the connection judges by itself again.
     packet_bytes_maximum: AtomicU32,
+    /// The connection that takes packets as they are, if there is one: [`Outbox::wire`]. Written under the lock, read by
+    /// publishers for a hint; relaxed, for what they made of it is checked under the lock.
+    wire: AtomicU64,
     /// The queue was full and has room since the last [`Outbox::take_room_again`]. Written and read by the receiver's
     /// task alone; relaxed.
     has_room_again: AtomicBool,
@@ -74,7 +83,7 @@ pub(crate) enum Control {
 /// What [`Outbox::poll_take`] took out.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// Messages are in the caller's vector.
+    /// Messages are in the caller's batch.
     Deliveries,
     /// To be obeyed before anything else.
     Control(Control),
@@ -93,6 +102,9 @@ pub(crate) enum Pressure {
 struct State {
     queue: Queue,
     attached: bool,
+    /// Connections so far.
+    connections: u32,
+    wire: Option<Wire>,
     /// The session is over: nobody will ever read.
     closed: bool,
     /// Share groups that the client is a member of, by the number that [`Delivery::share`] names, and what it has got
@@ -120,80 +132,8 @@ impl Outbox {
         let packet_bytes_maximum = AtomicU32::new(u32::MAX);
         let (has_room_again, keeps_back) = (AtomicBool::new(false), AtomicBool::new(false));
         let state = Mutex::default();
-        Self { state, limits, load, budget, metrics, clock, packet_bytes_maximum, has_room_again, keeps_back }
-    }
-
-    /// Puts `deliveries` in, in order, and wakes the receiver once. What finds no room is dropped as
-    /// [`WhenFull`] says, and counted; QoS 0 does not wait for a client that is not connected.
-    ///
-    /// Tells whether the receiver lags though its socket takes what it writes: then it wants processor time, and
-    /// a publisher that gives some is the better one.
-    ///
-    /// What a share group meant for this member and it cannot take goes to `returned`, for another member: all of
-    /// it if the client is not connected or has left the group since it was chosen, QoS 1 and 2 if the queue is
-    /// full.
-    pub(crate) fn push(&self, deliveries: &mut Vec<Delivery>, returned: &mut Vec<Delivery>, now: Instant) -> Pressure {
-        let mut guard = self.state();
-        let state = &mut *guard;
-        let reader = if state.attached { Reader::Present } else { Reader::Absent };
-        let mut dropped_full = 0;
-        let mut dropped_offline = 0;
-        let mut taken_back = Booked::NOTHING;
-        // Looked up, and counted, once for the messages of one group that follow each other.
-        let mut joined = None;
-        let mut tally: Option<&Tally> = None;
-        let mut given = 0;
-        for delivery in deliveries.drain(..) {
-            let acknowledged = delivery.qos.is_acknowledged();
-            if joined != delivery.share {
-                count(tally.take(), &mut given);
-                let group = delivery.share.filter(|_| state.attached);
-                tally = group.and_then(|group| state.groups.get(&group)).map(|tally| &**tally);
-                joined = group.filter(|_| tally.is_some());
-            }
-            if joined != delivery.share {
-                taken_back += Booked::of(&delivery);
-                returned.push(delivery); // [MQTT-3.10.4-2]
-            } else if state.closed || (!state.attached && !acknowledged) {
-                taken_back += Booked::of(&delivery);
-                dropped_offline += 1;
-            } else if state.queue.fits(&delivery, reader, &self.limits, &self.budget, now) {
-                given += 1;
-                state.queue.append(delivery, reader);
-            } else if acknowledged && delivery.share.is_some() {
-                taken_back += Booked::of(&delivery);
-                returned.push(delivery);
-            } else {
-                given += 1;
-                let dropped = state.queue.push(delivery, reader, &self.limits, &self.budget, now);
-                dropped_full += dropped.messages;
-                taken_back += dropped.booked;
-            }
-        }
-        count(tally, &mut given);
-        let expired = state.queue.take_expired();
-        taken_back += expired.booked;
-        state.queue.settle(&self.budget);
-        if state.attached && state.queue.is_nearly_full(&self.limits) {
-            self.load.set_availability(Availability::Full);
-        }
-        let can_go = state.queue.has_unacknowledged() || (!state.queue.is_empty() && !state.quota_blocked);
-        let goes_out = can_go && !state.socket_blocked;
-        // Else once, that the receiver looks after what others could do meanwhile.
-        let is_wanted = goes_out || (state.has_shared_work() && !self.keeps_back());
-        let waker = if is_wanted { state.waker.take() } else { None };
-        let lags = state.attached && !state.socket_blocked && state.queue.len() > self.limits.messages / 4;
-        drop(guard);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-        if !taken_back.is_nothing() {
-            taken_back.take_back(&self.load, self.clock.nanos(now));
-        }
-        self.metrics.dropped_queue_full.add(dropped_full);
-        self.metrics.dropped_offline.add(dropped_offline);
-        self.metrics.dropped_expired.add(expired.messages);
-        if lags { Pressure::Lags } else { Pressure::None }
+        let wire = AtomicU64::new(0);
+        Self { state, limits, load, budget, metrics, clock, packet_bytes_maximum, wire, has_room_again, keeps_back }
     }
 
     /// Receiver: tells whether its socket takes no more, so that nobody waits for it.
@@ -208,7 +148,7 @@ impl Outbox {
         context: &mut Context<'_>,
         quota: usize,
         bytes: usize,
-        into: &mut Vec<Delivery>,
+        into: &mut Batch,
     ) -> Poll<Taken> {
         let mut state = self.state();
         if let Some(control) = state.control.take() {
@@ -234,7 +174,7 @@ impl Outbox {
     }
 
     /// Receiver: as [`Outbox::poll_take`], without waiting and without heed of what it is asked for.
-    pub(crate) fn take_now(&self, quota: usize, bytes: usize, into: &mut Vec<Delivery>) {
+    pub(crate) fn take_now(&self, quota: usize, bytes: usize, into: &mut Batch) {
         self.state().queue.take(quota, bytes, into, &self.budget);
     }
 
@@ -262,10 +202,16 @@ impl Outbox {
         }
     }
 
-    /// A connection begins; what was asked of an earlier one is void.
-    pub(crate) fn attach(&self, packet_bytes_maximum: u32) {
+    /// A connection begins; what was asked of an earlier one is void. `plain`: the version in which it takes every small
+    /// message as the same packet; `None` where it does not.
+    pub(crate) fn attach(&self, packet_bytes_maximum: u32, plain: Option<ProtocolVersion>) {
         self.packet_bytes_maximum.store(packet_bytes_maximum, Ordering::Relaxed);
-        let mut state = self.state();
+        let mut guard = self.state();
+        let state = &mut *guard;
+        state.queue.split_runs();
+        state.connections = state.connections.wrapping_add(1);
+        state.wire = plain.map(|version| Wire { connection: state.connections, version });
+        self.wire.store(state.wire.map_or(0, Wire::to_bits), Ordering::Relaxed);
         state.attached = true;
         state.socket_blocked = false;
         state.quota_blocked = false;
@@ -273,6 +219,12 @@ impl Outbox {
         state.control = None;
         let is_full = state.queue.is_nearly_full(&self.limits);
         self.load.set_availability(if is_full { Availability::Full } else { Availability::Ready });
+    }
+
+    /// The connection for which a small message may be put in as the packet that it gets.
+    #[inline]
+    pub(crate) fn wire(&self) -> Option<Wire> {
+        Wire::from_bits(self.wire.load(Ordering::Relaxed))
     }
 
     /// Whether the client takes a packet of so many bytes.
@@ -287,6 +239,11 @@ impl Outbox {
         self.state().groups.insert(group, tally);
     }
 
+    /// The share groups that the client is a member of.
+    pub(crate) fn groups(&self) -> Vec<NonZeroU64> {
+        self.state().groups.keys().copied().collect()
+    }
+
     /// The client has left a share group: whoever chose it before gets the message back. What waits already stays.
     pub(crate) fn leave_group(&self, group: NonZeroU64) {
         self.state().groups.remove(&group);
@@ -297,6 +254,8 @@ impl Outbox {
     pub(crate) fn detach(&self) -> Vec<Delivery> {
         let mut state = self.state();
         state.attached = false;
+        state.wire = None;
+        self.wire.store(0, Ordering::Relaxed);
         state.control = None;
         state.waker = None;
         let shared = state.queue.withdraw_shared(&self.budget);
@@ -310,7 +269,18 @@ impl Outbox {
 
     /// Takes the messages out that `unwanted` names.
     pub(crate) fn withdraw(&self, unwanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
-        let withdrawn = self.state().queue.withdraw(unwanted, &self.budget);
+        self.withdraw_by(|_| unwanted)
+    }
+
+    /// Takes the messages out that are named by what `judge` says, which looks at all that wait; none comes in or goes
+    /// out meanwhile.
+    pub(crate) fn withdraw_by<W: Fn(&Delivery) -> bool>(&self, judge: impl FnOnce(&Queue) -> W) -> Vec<Delivery> {
+        let withdrawn = {
+            let mut state = self.state();
+            state.queue.split_runs();
+            let unwanted = judge(&state.queue);
+            state.queue.withdraw(unwanted, &self.budget)
+        };
         self.take_back(withdrawn.iter().map(Booked::of).sum());
         withdrawn
     }
@@ -338,14 +308,6 @@ impl Outbox {
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic under this lock leaves at worst a message out; the queue itself stays sound.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Adds what was given, if to a member.
-fn count(tally: Option<&Tally>, given: &mut u64) {
-    let given = std::mem::take(given);
-    if let Some(tally) = tally {
-        tally.add(given);
     }
 }
 

@@ -6,13 +6,16 @@ use std::time::Instant;
 use tenbin_session::Delivery;
 
 use super::budget::Usage;
-use super::{Booked, Budget, OutboxLimits, WhenFull};
+use super::runs::{Run, Runs};
+use super::{Batch, Booked, Budget, OutboxLimits, WhenFull};
 
-/// Two FIFOs that are emptied as one, by number: QoS 0 must go on when the send quota holds QoS 1 and 2 back
+/// FIFOs that are emptied as one, by number: QoS 0 must go on when the send quota holds QoS 1 and 2 back
 /// `[MQTT-4.9.0-3]`.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     unacknowledged: Lane,
+    /// QoS 0 too, where nothing needs to be known of single messages.
+    runs: Runs,
     acknowledged: Lane,
     next_number: u64,
     /// The earliest expiry of what has come in since the last purge.
@@ -36,6 +39,11 @@ impl Dropped {
         self.messages += 1;
         self.booked += Booked::of(delivery);
     }
+
+    pub(super) fn add_run(&mut self, run: &Run) {
+        self.messages += u64::from(run.messages);
+        self.booked += run.booked();
+    }
 }
 
 impl<'a> FromIterator<&'a Delivery> for Dropped {
@@ -57,7 +65,7 @@ pub(crate) enum Reader {
 
 impl Queue {
     pub(crate) fn len(&self) -> usize {
-        self.unacknowledged.deliveries.len() + self.acknowledged.deliveries.len()
+        self.unacknowledged.deliveries.len() + self.runs.messages() + self.acknowledged.deliveries.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -66,12 +74,13 @@ impl Queue {
 
     /// Whether anything waits that needs no send quota.
     pub(super) fn has_unacknowledged(&self) -> bool {
-        !self.unacknowledged.deliveries.is_empty()
+        !self.unacknowledged.deliveries.is_empty() || self.runs.messages() > 0
     }
 
     /// The number of the oldest message.
     pub(super) fn head(&self) -> Option<u64> {
-        self.unacknowledged.front_number().into_iter().chain(self.acknowledged.front_number()).min()
+        let lanes = [self.unacknowledged.front_number(), self.runs.front_number(), self.acknowledged.front_number()];
+        lanes.into_iter().flatten().min()
     }
 
     /// The number that the next message gets.
@@ -84,9 +93,25 @@ impl Queue {
         self.acknowledged.deliveries.len()
     }
 
-    /// The share groups that messages are here for, one for each message.
-    pub(super) fn shares(&self) -> impl Iterator<Item = NonZeroU64> {
-        self.unacknowledged.iter().chain(self.acknowledged.iter()).filter_map(|delivery| delivery.share)
+    /// Everything that waits but for runs, QoS 0 first: see [`Queue::split_runs`].
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Delivery> + Clone {
+        self.unacknowledged.iter().chain(self.acknowledged.iter())
+    }
+
+    /// The share groups that messages are here for, and how many each time.
+    pub(super) fn shares(&self) -> impl Iterator<Item = (NonZeroU64, usize)> {
+        self.iter().filter_map(|delivery| Some((delivery.share?, 1))).chain(self.runs.shares())
+    }
+
+    /// Makes single messages of runs, for whoever looks at each.
+    pub(super) fn split_runs(&mut self) {
+        if self.runs.messages() == 0 {
+            return;
+        }
+        for (number, delivery) in self.runs.take_single() {
+            self.unacknowledged.push_back(Numbered { number, delivery });
+        }
+        self.unacknowledged.deliveries.make_contiguous().sort_by_key(|numbered| numbered.number);
     }
 
     /// Whether the receiver should get no new work while others can: seven eighths of a bound are used.
@@ -135,6 +160,19 @@ impl Queue {
         self.lane(&delivery).push_back(Numbered { number, delivery });
     }
 
+    /// Whether there is room for a run as a whole.
+    #[inline]
+    pub(super) fn fits_run(&self, run: &Run, reader: Reader, limits: &OutboxLimits, budget: &Budget) -> bool {
+        self.has_places(run.messages as usize, run.queued_bytes(), reader, limits, budget)
+    }
+
+    /// Puts a run in that [`Queue::fits_run`], as [`Queue::append`] does a message.
+    pub(super) fn append_run(&mut self, run: Run, packets: &[u8]) {
+        let number = self.next_number;
+        self.next_number += u64::from(run.messages);
+        self.runs.push_back(number, run, packets);
+    }
+
     /// Messages that were dropped for want of room: `delivery` or older ones. To be followed by [`Queue::settle`], as
     /// [`Queue::append`].
     pub(crate) fn push(
@@ -158,7 +196,7 @@ impl Queue {
                 return dropped;
             }
             while !self.has_place(bytes, reader, limits, budget) {
-                if !self.unacknowledged.drop_front(&mut dropped) {
+                if !self.drop_oldest_unacknowledged(&mut dropped) {
                     dropped.add(&delivery);
                     return dropped;
                 }
@@ -177,25 +215,45 @@ impl Queue {
         self.settle(budget);
     }
 
+    /// As [`Queue::push`], in front of everything; nothing else is dropped for it.
+    pub(crate) fn push_before(
+        &mut self,
+        delivery: Delivery,
+        reader: Reader,
+        limits: &OutboxLimits,
+        budget: &Budget,
+        now: Instant,
+    ) -> Dropped {
+        if !self.fits(&delivery, reader, limits, budget, now) {
+            return [&delivery].into_iter().collect();
+        }
+        let delivery = if reader == Reader::Absent { delivery.detach() } else { delivery };
+        self.push_front(delivery, budget);
+        Dropped::default()
+    }
+
     /// Moves what may go to `into`, oldest first: QoS 0 always, QoS 1 and 2 as far as `quota` goes, until `bytes`
     /// are reached.
-    pub(crate) fn take(&mut self, quota: usize, bytes: usize, into: &mut Vec<Delivery>, budget: &Budget) {
+    pub(crate) fn take(&mut self, quota: usize, bytes: usize, into: &mut Batch, budget: &Budget) {
         let mut quota = quota;
         let mut taken = 0;
         while taken < bytes {
-            let unacknowledged = self.unacknowledged.front_number();
-            let acknowledged = self.acknowledged.front_number().filter(|_| quota > 0);
-            let lane = match (unacknowledged, acknowledged) {
-                (Some(unacknowledged), Some(acknowledged)) if unacknowledged < acknowledged => &mut self.unacknowledged,
-                (_, Some(_)) => {
+            let fronts = [
+                self.unacknowledged.front_number(),
+                self.runs.front_number(),
+                self.acknowledged.front_number().filter(|_| quota > 0),
+            ];
+            // Of equal numbers the one of the message that needs an acknowledgement goes first: it was put back.
+            let [single, run, acknowledged] = fronts.map(|front| front.unwrap_or(u64::MAX));
+            taken += match () {
+                () if fronts == [None; 3] => break,
+                () if acknowledged <= single.min(run) => {
                     quota -= 1;
-                    &mut self.acknowledged
+                    self.acknowledged.take_front(into.singles())
                 }
-                (Some(_), None) => &mut self.unacknowledged,
-                (None, None) => break,
+                () if single <= run => self.unacknowledged.take_front(into.singles()),
+                () => into.add_run(|packets| self.runs.take_front(packets)).map_or(0, |run| run.queued_bytes()),
             };
-            let Some(bytes) = lane.take_front(into) else { break };
-            taken += bytes;
         }
         self.unacknowledged.shrink();
         self.acknowledged.shrink();
@@ -214,6 +272,7 @@ impl Queue {
 
     /// Takes out the newest messages of a share group, so many at most; the oldest of them first.
     pub(super) fn withdraw_newest(&mut self, group: NonZeroU64, count: usize, budget: &Budget) -> Vec<Delivery> {
+        self.split_runs();
         let is_of_group = |numbered: &Numbered| numbered.delivery.share == Some(group);
         let lanes = self.unacknowledged.deliveries.iter().chain(&self.acknowledged.deliveries);
         let mut numbers: Vec<_> =
@@ -224,6 +283,7 @@ impl Queue {
     }
 
     fn withdraw_numbered(&mut self, is_wanted: impl Fn(&Numbered) -> bool, budget: &Budget) -> Vec<Delivery> {
+        self.split_runs();
         let mut taken = self.unacknowledged.remove_where(&is_wanted);
         taken.extend(self.acknowledged.remove_where(&is_wanted));
         self.settle(budget);
@@ -233,7 +293,8 @@ impl Queue {
 
     /// Drops QoS 0 and detaches the rest from read buffers; what was dropped.
     pub(super) fn drop_unacknowledged(&mut self, budget: &Budget) -> Dropped {
-        let dropped = self.unacknowledged.iter().collect();
+        let mut dropped: Dropped = self.unacknowledged.iter().collect();
+        self.runs.clear(&mut dropped);
         self.unacknowledged = Lane::default();
         self.settle(budget);
         for numbered in &mut self.acknowledged.deliveries {
@@ -245,7 +306,8 @@ impl Queue {
 
     /// Forgets everything; what that was.
     pub(crate) fn clear(&mut self, budget: &Budget) -> Dropped {
-        let dropped = self.unacknowledged.iter().chain(self.acknowledged.iter()).collect();
+        let mut dropped: Dropped = self.iter().collect();
+        self.runs.clear(&mut dropped);
         self.unacknowledged = Lane::default();
         self.acknowledged = Lane::default();
         self.settle(budget);
@@ -264,17 +326,37 @@ impl Queue {
     }
 
     fn bytes(&self) -> usize {
-        self.unacknowledged.bytes + self.acknowledged.bytes
+        self.unacknowledged.bytes + self.runs.bytes() + self.acknowledged.bytes
     }
 
     fn has_place(&self, bytes: usize, reader: Reader, limits: &OutboxLimits, budget: &Budget) -> bool {
+        self.has_places(1, bytes, reader, limits, budget)
+    }
+
+    fn has_places(
+        &self,
+        messages: usize,
+        bytes: usize,
+        reader: Reader,
+        limits: &OutboxLimits,
+        budget: &Budget,
+    ) -> bool {
         let bytes = self.bytes() + bytes;
         let in_budget = match reader {
             // Whoever reads can always get a little, however much others have left lying.
             Reader::Present => bytes <= FLOOR_BYTES || budget.has_room(self.settled, bytes),
             Reader::Absent => budget.has_room_for_absent(self.settled, bytes),
         };
-        in_budget && self.len() < limits.messages && bytes <= limits.bytes
+        in_budget && self.len() + messages <= limits.messages && bytes <= limits.bytes
+    }
+
+    /// Drops the oldest QoS 0 message; whether there was one.
+    fn drop_oldest_unacknowledged(&mut self, dropped: &mut Dropped) -> bool {
+        match (self.unacknowledged.front_number(), self.runs.front_number()) {
+            (Some(single), Some(run)) if run < single => self.runs.drop_front(dropped),
+            (None, Some(_)) => self.runs.drop_front(dropped),
+            _ => self.unacknowledged.drop_front(dropped),
+        }
     }
 
     /// Drops what has expired; whether that was anything. Looks only if something has.
@@ -287,8 +369,7 @@ impl Queue {
             let purged = lane.remove_where(|numbered| numbered.delivery.is_expired(now));
             purged.iter().for_each(|numbered| self.expired.add(&numbered.delivery));
         }
-        let deliveries = self.unacknowledged.iter().chain(self.acknowledged.iter());
-        self.first_expiry = deliveries.filter_map(|delivery| delivery.expires_at).min();
+        self.first_expiry = self.iter().filter_map(|delivery| delivery.expires_at).min();
         self.len() < before
     }
 }
@@ -307,7 +388,7 @@ struct Numbered {
 }
 
 impl Lane {
-    fn iter(&self) -> impl Iterator<Item = &Delivery> {
+    fn iter(&self) -> impl Iterator<Item = &Delivery> + Clone {
         self.deliveries.iter().map(|numbered| &numbered.delivery)
     }
 
@@ -330,13 +411,13 @@ impl Lane {
         self.deliveries.push_front(Numbered { number, delivery });
     }
 
-    /// Moves the front to `into`; its bytes.
-    fn take_front(&mut self, into: &mut Vec<Delivery>) -> Option<usize> {
-        let delivery = self.deliveries.pop_front()?.delivery;
+    /// Moves the front to `into`, if there is one; its bytes.
+    fn take_front(&mut self, into: &mut Vec<Delivery>) -> usize {
+        let Some(Numbered { delivery, .. }) = self.deliveries.pop_front() else { return 0 };
         let bytes = delivery.queued_bytes();
         self.bytes -= bytes;
         into.push(delivery);
-        Some(bytes)
+        bytes
     }
 
     /// Drops the front, and counts it among what is `dropped`; whether there was one.

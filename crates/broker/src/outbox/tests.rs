@@ -4,7 +4,7 @@ use std::task::Wake;
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 use tenbin_balancer::Nanos;
-use tenbin_codec::{PublishTemplate, QoS, TopicName};
+use tenbin_codec::{PlainPublish, PublishTemplate, QoS, TopicName};
 
 use super::budget::Usage;
 use super::*;
@@ -33,15 +33,15 @@ fn outbox(messages: usize, when_full: WhenFull) -> Outbox {
     let load = Arc::new(MemberLoad::new(Nanos(0)));
     let budget = Arc::new(Budget::new(1 << 20));
     let outbox = Outbox::new(limits, load, budget, Arc::<Metrics>::default(), Clock::new());
-    outbox.attach(u32::MAX);
+    outbox.attach(u32::MAX, None);
     outbox
 }
 
 fn take(outbox: &Outbox, quota: usize) -> Vec<u32> {
-    let mut taken = Vec::new();
+    let mut taken = Batch::default();
     let waker = Arc::new(Wakes::default()).into();
     let _ = outbox.poll_take(&mut Context::from_waker(&waker), quota, usize::MAX, &mut taken);
-    taken.iter().map(mark).collect()
+    taken.into_singles().iter().map(mark).collect()
 }
 
 #[test]
@@ -50,13 +50,13 @@ fn a_batch_wakes_a_waiting_receiver_once() {
     let wakes = Arc::new(Wakes::default());
     let waker = Arc::clone(&wakes).into();
     let mut context = Context::from_waker(&waker);
-    let mut taken = Vec::new();
+    let mut taken = Batch::default();
     assert!(outbox.poll_take(&mut context, 9, usize::MAX, &mut taken).is_pending());
     outbox.push(&mut (0..10).map(|n| delivery(QoS::AtMostOnce, n)).collect(), &mut Vec::new(), Instant::now());
     outbox.push(&mut (10..20).map(|n| delivery(QoS::AtMostOnce, n)).collect(), &mut Vec::new(), Instant::now());
     assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "the second batch finds it awake");
     assert!(outbox.poll_take(&mut context, 9, usize::MAX, &mut taken).is_ready());
-    assert_eq!(taken.iter().map(mark).collect::<Vec<_>>(), (0..20).collect::<Vec<_>>());
+    assert_eq!(taken.into_singles().iter().map(mark).collect::<Vec<_>>(), (0..20).collect::<Vec<_>>());
     assert_eq!(outbox.budget.used(), 0);
 }
 
@@ -67,7 +67,7 @@ fn a_member_that_is_blocked_is_woken_once_to_look_after_its_messages() {
     let wakes = Arc::new(Wakes::default());
     let waker = Arc::clone(&wakes).into();
     let mut context = Context::from_waker(&waker);
-    let poll = |context: &mut Context<'_>| outbox.poll_take(context, 0, usize::MAX, &mut Vec::new()).is_pending();
+    let poll = |context: &mut Context<'_>| outbox.poll_take(context, 0, usize::MAX, &mut Batch::default()).is_pending();
     assert!(poll(&mut context) && !outbox.keeps_back());
     for number in 0..3 {
         outbox.push(&mut vec![shared(QoS::AtLeastOnce, number)], &mut Vec::new(), Instant::now());
@@ -122,7 +122,7 @@ fn a_receiver_whose_socket_is_blocked_is_not_woken_but_for_control() {
     let outbox = outbox(100, WhenFull::DropOldest);
     let wakes = Arc::new(Wakes::default());
     let waker = Arc::clone(&wakes).into();
-    let mut taken = Vec::new();
+    let mut taken = Batch::default();
     outbox.set_socket_blocked(true);
     assert!(outbox.poll_take(&mut Context::from_waker(&waker), 9, 0, &mut taken).is_pending());
     outbox.push(&mut vec![delivery(QoS::AtMostOnce, 1)], &mut Vec::new(), Instant::now());
@@ -167,7 +167,7 @@ fn nothing_at_qos_0_waits_for_a_client_that_is_not_there() {
     outbox.push(&mut both(), &mut Vec::new(), Instant::now());
     assert_eq!(outbox.metrics.dropped_offline.get(), 2);
     assert_eq!(outbox.load.availability(), Availability::Offline);
-    outbox.attach(u32::MAX);
+    outbox.attach(u32::MAX, None);
     assert_eq!(take(&outbox, 9), [1, 1]);
     assert_eq!(outbox.budget.used(), 0);
 }
@@ -243,7 +243,7 @@ fn who_reads_gets_a_little_whatever_others_have_left_lying() {
         let load = Arc::new(MemberLoad::new(Nanos(0)));
         let outbox = Outbox::new(limits, load, Arc::clone(&budget), Arc::<Metrics>::default(), Clock::new());
         if attached {
-            outbox.attach(u32::MAX);
+            outbox.attach(u32::MAX, None);
         }
         outbox
     };
@@ -261,7 +261,7 @@ fn who_reads_gets_a_little_whatever_others_have_left_lying() {
     present.push(&mut vec![large(1), large(2)], &mut Vec::new(), Instant::now());
     assert_eq!(present.metrics.dropped_queue_full.get(), 1, "the floor is 64 KiB");
     assert_eq!(present.load.availability(), Availability::Ready);
-    let mut taken = Vec::new();
+    let mut taken = Batch::default();
     let waker = Arc::new(Wakes::default()).into();
     assert!(present.poll_take(&mut Context::from_waker(&waker), 9, usize::MAX, &mut taken).is_ready());
     assert_eq!(taken.len(), 1);
@@ -325,5 +325,128 @@ proptest! {
         drop(model);
         outbox.clear();
         prop_assert_eq!(outbox.budget.used(), 0);
+    }
+}
+
+/// Messages as packets, in batches of which each is one publisher's.
+fn plain(outbox: &Outbox, share: Option<NonZeroU64>, marks: impl IntoIterator<Item = u32>) -> Batch {
+    let topic = TopicName::try_from("a/b").unwrap();
+    let wire = outbox.wire().expect("it takes packets");
+    let mut batch = Batch::default();
+    for mark in marks {
+        let payload = mark.to_be_bytes();
+        batch.add_plain(wire, share, None, &PlainPublish::new(&topic, &payload).unwrap());
+    }
+    batch
+}
+
+fn takes_packets(messages: usize, when_full: WhenFull) -> Outbox {
+    let outbox = outbox(messages, when_full);
+    outbox.attach(u32::MAX, Some(ProtocolVersion::V5));
+    outbox
+}
+
+#[test]
+fn runs_and_single_messages_keep_their_order() {
+    let outbox = takes_packets(100, WhenFull::DropOldest);
+    let mut batch = plain(&outbox, None, 0..3);
+    batch.add(delivery(QoS::AtMostOnce, 3));
+    batch.add(delivery(QoS::AtLeastOnce, 4));
+    let topic = TopicName::try_from("a/b").unwrap();
+    let payload = 5u32.to_be_bytes();
+    batch.add_plain(outbox.wire().unwrap(), None, None, &PlainPublish::new(&topic, &payload).unwrap());
+    assert_eq!(batch.runs().map(|run| run.messages).collect::<Vec<_>>(), [3, 1]);
+    outbox.push_batch(&mut batch, &mut Vec::new(), Instant::now());
+    assert!(batch.is_empty());
+    assert_eq!(outbox.budget.messages(), 6);
+    assert_eq!(take(&outbox, 0), [0, 1, 2, 3, 5]);
+    assert_eq!(take(&outbox, 1), [4]);
+    assert_eq!((outbox.budget.used(), outbox.budget.messages()), (0, 0));
+}
+
+#[test]
+fn a_run_for_an_earlier_connection_becomes_single_messages() {
+    let outbox = takes_packets(100, WhenFull::DropOldest);
+    let mut early = plain(&outbox, None, 0..2);
+    let mut late = plain(&outbox, None, 2..4);
+    outbox.push_batch(&mut early, &mut Vec::new(), Instant::now());
+    outbox.attach(u32::MAX, Some(ProtocolVersion::V311)); // taken over
+    outbox.push_batch(&mut late, &mut Vec::new(), Instant::now());
+    let mut taken = Batch::default();
+    outbox.take_now(0, usize::MAX, &mut taken);
+    assert_eq!(taken.runs().count(), 0);
+    assert_eq!(taken.deliveries().iter().map(mark).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    assert_eq!(taken.deliveries()[0].template.topic(), b"a/b");
+}
+
+#[test]
+fn a_run_is_given_back_where_its_group_is_left_and_booked_as_it_was() {
+    let outbox = takes_packets(100, WhenFull::DropOldest);
+    let mut returned = Vec::new();
+    let mut batch = plain(&outbox, Some(GROUP), 0..3);
+    let single = returned_by(&outbox, &mut plain(&outbox, Some(GROUP), 0..3));
+    let booked: Booked = single.iter().map(Booked::of).sum();
+    assert_eq!(batch.runs().map(Run::booked).collect::<Vec<_>>(), [booked]);
+    outbox.join_group(GROUP, Arc::default());
+    outbox.push_batch(&mut batch, &mut returned, Instant::now());
+    assert!(returned.is_empty());
+    assert_eq!(outbox.waiting_by_group(), [(GROUP, 3)]);
+    assert_eq!(outbox.withdraw_newest(GROUP, 2).iter().map(mark).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(outbox.detach().iter().map(mark).collect::<Vec<_>>(), [0]);
+    assert_eq!((outbox.budget.used(), outbox.budget.messages()), (0, 0));
+}
+
+fn returned_by(outbox: &Outbox, batch: &mut Batch) -> Vec<Delivery> {
+    let mut returned = Vec::new();
+    outbox.push_batch(batch, &mut returned, Instant::now());
+    returned
+}
+
+proptest! {
+    /// Runs are nothing but messages: queues that get the same as runs and as single messages let the same out, drop the
+    /// same, and give the same back. 256 cases.
+    #[test]
+    fn runs_do_as_single_messages(
+        steps in prop::collection::vec((0u8..8, 0usize..6, 0usize..4), 1..80),
+        bound in 1usize..16,
+        drop_oldest in any::<bool>(),
+    ) {
+        let when_full = if drop_oldest { WhenFull::DropOldest } else { WhenFull::DropNewest };
+        let (runs, singles) = (takes_packets(bound, when_full), takes_packets(bound, when_full));
+        for outbox in [&runs, &singles] {
+            outbox.join_group(GROUP, Arc::default());
+        }
+        let mut next = 0;
+        for (step, count, quota) in steps {
+            let share = (quota % 2 == 0).then_some(GROUP);
+            let marks = next..next + count as u32;
+            match step {
+                0..3 => {
+                    next = marks.end;
+                    runs.push_batch(&mut plain(&runs, share, marks.clone()), &mut Vec::new(), Instant::now());
+                    let single = |mark| Delivery { share, ..delivery(QoS::AtMostOnce, mark) };
+                    singles.push(&mut marks.map(single).collect(), &mut Vec::new(), Instant::now());
+                }
+                3 | 4 => {
+                    next = marks.end;
+                    for outbox in [&runs, &singles] {
+                        let mut batch = marks.clone().map(|mark| delivery(QoS::AtLeastOnce, mark)).collect();
+                        outbox.push(&mut batch, &mut Vec::new(), Instant::now());
+                    }
+                }
+                5 => {
+                    let newest = |outbox: &Outbox| {
+                        outbox.withdraw_newest(GROUP, count).iter().map(mark).collect::<Vec<_>>()
+                    };
+                    prop_assert_eq!(newest(&runs), newest(&singles));
+                }
+                _ => prop_assert_eq!(take(&runs, quota), take(&singles, quota)),
+            }
+            prop_assert_eq!(runs.budget.messages(), singles.budget.messages());
+            prop_assert_eq!(runs.line(), singles.line());
+        }
+        prop_assert_eq!(runs.metrics.dropped_queue_full.get(), singles.metrics.dropped_queue_full.get());
+        runs.clear();
+        prop_assert_eq!(runs.budget.used(), 0);
     }
 }

@@ -1,44 +1,87 @@
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
+use tenbin_codec::PlainPublish;
 use tenbin_session::Delivery;
 
-use crate::outbox::{Outbox, Pressure};
+use crate::outbox::{Batch, Outbox, Pressure, Wire};
 
 /// The deliveries of one batch, grouped by receiver, so that each receiver is locked and woken once.
 #[derive(Debug, Default)]
 pub(super) struct Fanout {
     /// The first `used` belong to this batch; the others keep their memory for the next.
-    batches: Vec<Batch>,
+    parts: Vec<Part>,
     used: usize,
-    /// Address of the outbox to position in `batches`; the batch keeps the outbox alive.
-    positions: FxHashMap<usize, usize>,
+    /// The place in `parts` behind the one that was found last.
+    next: usize,
+    /// Address of the outbox to place in `parts`; the part keeps the outbox alive.
+    places: FxHashMap<usize, usize>,
     waiting: usize,
     /// Some receiver has lagged since the last [`Fanout::take_pressure`].
     pressure: bool,
-    /// What members of share groups could not take.
-    returned: Vec<Delivery>,
+    /// What members of share groups could not take, and their numbers.
+    returned: Vec<(u64, Delivery)>,
 }
 
+/// What one receiver gets.
 #[derive(Debug)]
-struct Batch {
+struct Part {
+    /// The receiver's.
+    number: u64,
     outbox: Option<Arc<Outbox>>,
-    deliveries: Vec<Delivery>,
+    batch: Batch,
 }
 
 impl Fanout {
     #[inline]
-    pub(super) fn add(&mut self, outbox: &Arc<Outbox>, delivery: Delivery, now: Instant) {
-        let position = *self.positions.entry(Arc::as_ptr(outbox).addr()).or_insert(self.used);
-        if position == self.used {
-            match self.batches.get_mut(position) {
-                Some(batch) => batch.outbox = Some(Arc::clone(outbox)),
-                None => self.batches.push(Batch { outbox: Some(Arc::clone(outbox)), deliveries: Vec::new() }),
+    pub(super) fn add(&mut self, number: u64, outbox: &Arc<Outbox>, delivery: Delivery, now: Instant) {
+        self.batch_for(number, outbox).add(delivery);
+        self.added(now);
+    }
+
+    /// A message as the packet that the receiver gets, for a share group or none.
+    #[inline]
+    pub(super) fn add_plain(
+        &mut self,
+        (number, outbox, wire): (u64, &Arc<Outbox>, Wire),
+        (share, share_key): (Option<NonZeroU64>, Option<NonZeroU64>),
+        message: &PlainPublish<'_>,
+        now: Instant,
+    ) {
+        self.batch_for(number, outbox).add_plain(wire, share, share_key, message);
+        self.added(now);
+    }
+
+    #[inline]
+    fn batch_for(&mut self, number: u64, outbox: &Arc<Outbox>) -> &mut Batch {
+        // Whether to all or in turn: mostly the receivers come in the same order again.
+        let next = if self.next < self.used { self.next } else { 0 };
+        let is_next = |part: &Part| part.outbox.as_ref().is_some_and(|other| Arc::ptr_eq(other, outbox));
+        let place = match self.parts.get(next) {
+            Some(part) if is_next(part) => next,
+            _ => self.find(number, outbox),
+        };
+        self.next = place + 1;
+        &mut self.parts[place].batch
+    }
+
+    fn find(&mut self, number: u64, outbox: &Arc<Outbox>) -> usize {
+        let place = *self.places.entry(Arc::as_ptr(outbox).addr()).or_insert(self.used);
+        if place == self.used {
+            let outbox = Some(Arc::clone(outbox));
+            match self.parts.get_mut(place) {
+                Some(part) => (part.number, part.outbox) = (number, outbox),
+                None => self.parts.push(Part { number, outbox, batch: Batch::default() }),
             }
             self.used += 1;
         }
-        self.batches[position].deliveries.push(delivery);
+        place
+    }
+
+    #[inline]
+    fn added(&mut self, now: Instant) {
         self.waiting += 1;
         if self.waiting >= BATCH_MAX {
             self.flush(now);
@@ -47,21 +90,29 @@ impl Fanout {
 
     /// Hands everything over.
     pub(super) fn flush(&mut self, now: Instant) {
-        for batch in &mut self.batches[..self.used] {
-            if let Some(outbox) = batch.outbox.take() {
-                self.pressure |= outbox.push(&mut batch.deliveries, &mut self.returned, now) == Pressure::Lags;
+        let mut returned = Vec::new();
+        for Part { number, outbox, batch } in &mut self.parts[..self.used] {
+            if let Some(outbox) = outbox.take() {
+                self.pressure |= outbox.push_batch(batch, &mut returned, now) == Pressure::Lags;
+                batch.shrink();
+                self.returned.extend(returned.drain(..).map(|delivery| (*number, delivery)));
             }
         }
-        self.batches.truncate(KEPT);
+        self.parts.truncate(KEPT);
         self.used = 0;
-        self.positions.clear();
+        self.next = 0;
+        self.places.clear();
         self.waiting = 0;
     }
-}
 
-impl Fanout {
-    /// What has to go to other members of its share groups.
-    pub(super) fn take_returned(&mut self) -> Vec<Delivery> {
+    /// Whether anything has to go to other members of its share groups.
+    #[inline]
+    pub(super) fn has_returned(&self) -> bool {
+        !self.returned.is_empty()
+    }
+
+    /// What has to, and the numbers of the members that had been chosen.
+    pub(super) fn take_returned(&mut self) -> Vec<(u64, Delivery)> {
         std::mem::take(&mut self.returned)
     }
 
@@ -73,5 +124,5 @@ impl Fanout {
 
 /// Deliveries that are held back at most.
 const BATCH_MAX: usize = 2048;
-/// Batches whose memory is kept.
+/// Receivers' batches whose memory is kept.
 const KEPT: usize = 64;

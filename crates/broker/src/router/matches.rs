@@ -19,6 +19,13 @@ pub(crate) struct MatchSet {
     pub(super) topic: u64,
 }
 
+impl MatchSet {
+    /// Whether nobody wants it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.targets.is_empty() && self.groups.is_empty()
+    }
+}
+
 /// The way to one share group.
 #[derive(Debug)]
 pub(super) struct Route {

@@ -8,8 +8,10 @@
 //! ```
 
 mod by_name;
+mod choice;
 mod decisions;
 mod fanout;
+mod handover;
 mod held_key;
 mod index;
 mod matches;
@@ -22,6 +24,7 @@ mod share_report;
 mod share_rules;
 mod shared;
 mod subscribers;
+mod waiting;
 
 use std::hash::BuildHasher as _;
 use std::num::NonZeroU16;
@@ -30,7 +33,6 @@ use std::time::Instant;
 
 use tenbin_balancer::{MemberLoad, Rng};
 use tenbin_codec::{ReasonCode, RetainHandling, SubscriptionOptions, TopicFilter, TopicName};
-use tenbin_session::Delivery;
 
 pub(crate) use decisions::DecisionLimits;
 pub(crate) use held_key::HeldKey;
@@ -135,23 +137,6 @@ impl Router {
         for shared in filters.filter_map(TopicFilter::shared) {
             if let Some(group) = self.index.group(&shared) {
                 group.dispatch_waiting(self.clock.moment(now), rng);
-            }
-        }
-    }
-
-    /// Gives messages that a member of a share group did not finish, or could not take, to others; while nobody is
-    /// connected they wait with the group. Those of a group that has ended are dropped and counted.
-    pub(crate) fn redispatch(&self, deliveries: Vec<Delivery>, now: Instant, rng: &mut Rng) {
-        let now = self.clock.moment(now);
-        for delivery in deliveries {
-            let group = delivery.share.and_then(|number| self.index.group_by_number(number));
-            match group {
-                Some(group) => {
-                    if let Some(delivery) = group.place(delivery, now, rng) {
-                        group.wait(delivery, now, rng);
-                    }
-                }
-                None => self.index.count_dropped(1),
             }
         }
     }

@@ -5,8 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
-use tenbin_codec::{Text, TopicName};
-use tenbin_session::Publication;
+use tenbin_codec::{MessageProperties, Text, TopicName};
 
 /// What messages of a share group have in common that keep their order among each other: a key stays with its member
 /// while earlier messages of it are outstanding there.
@@ -51,14 +50,14 @@ impl OrderingKey {
 }
 
 impl TopicKey {
-    /// That of one message, from the client of this hash.
-    pub(super) fn of(&self, publication: &Publication, client: u64, hasher: &RandomState) -> Option<u64> {
+    /// That of one message with these properties, from the client of this hash.
+    pub(super) fn of(&self, properties: Option<&MessageProperties>, client: u64, hasher: &RandomState) -> Option<u64> {
         match self {
             Self::None => None,
             Self::Hash(hash) => Some(*hash),
             Self::ClientId => Some(client),
             Self::UserProperty(name) => {
-                let properties = &publication.properties.as_ref()?.user_properties;
+                let properties = &properties?.user_properties;
                 let property = properties.iter().find(|property| property.name.as_bytes() == name.as_bytes())?;
                 Some(hasher.hash_one(property.value.as_bytes()))
             }
@@ -119,6 +118,7 @@ mod tests {
     use tenbin_codec::{MessageProperties, UserProperty};
 
     use super::*;
+    use tenbin_session::Publication;
 
     fn key(text: &str) -> OrderingKey {
         text.parse().unwrap()
@@ -148,7 +148,7 @@ mod tests {
             Publication { properties: properties.boxed(), ..Publication::new(topic, Bytes::new()) }
         };
         let of = |text: &str, message: &Publication, client| {
-            key(text).of_topic(&message.topic, &hasher).of(message, client, &hasher)
+            key(text).of_topic(&message.topic, &hasher).of(message.properties.as_deref(), client, &hasher)
         };
         let one = message("a/b/c", &[("order", "7"), ("order", "8")]);
         for (text, same, other) in [

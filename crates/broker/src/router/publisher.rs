@@ -7,13 +7,14 @@ use std::time::Instant;
 use bytes::BytesMut;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tenbin_balancer::{Dispatch, Rng};
-use tenbin_codec::{PublishTemplate, QoS, ReasonCode, Text, TopicName};
+use tenbin_codec::{MessageProperties, PlainPublish, PublishTemplate, QoS, ReasonCode, Text, TopicName};
 use tenbin_session::{Delivery, Publication};
 
+use super::choice::{Choice, Question};
 use super::fanout::Fanout;
 use super::held_key;
 use super::matches::{MatchSet, Route, Terms};
-use super::shared::{Choice, GroupMember, dispatch};
+use super::shared::{GroupMember, SharedGroup, dispatch};
 use super::{Receiver, Router};
 use crate::clock::Moment;
 use crate::outbox::{Booked, Outbox};
@@ -72,18 +73,32 @@ impl Publisher {
         }
         let matches = self.routes.find(router, &publication.topic);
         let mut delivered = false;
-        if !matches.targets.is_empty() || !matches.groups.is_empty() {
-            let template = BLOCK.with_borrow_mut(|block| publication.template(block));
-            let packet_bytes = Booked::packet_bytes(&template);
-            let (topic, now) = (matches.topic, router.clock.moment(now));
-            let mut message = Message { publication, template: Some(template), packet_bytes, topic, now };
-            delivered = FANOUT.with_borrow_mut(|fanout| {
-                let to_targets = self.origin.deliver(matches, &mut message, fanout);
-                let to_groups = self.origin.deliver_to_groups(router, matches, &mut message, fanout);
-                to_targets | to_groups
-            });
+        if !matches.is_empty() {
+            let message = Message::new(publication, matches.topic, router.clock.moment(now));
+            delivered = self.origin.deliver_to_all(router, matches, message);
         }
         if delivered || publication.retain { ReasonCode::Success } else { ReasonCode::NoMatchingSubscribers }
+    }
+
+    /// As [`Publisher::publish`], for a message to a topic that was published to lately, and may be again: if it may,
+    /// asks `is_allowed`. `false`, and nothing is done, for every other.
+    #[inline]
+    pub(crate) fn publish_plain(
+        &mut self,
+        router: &Router,
+        plain: PlainPublish<'_>,
+        is_allowed: impl FnOnce(&TopicName) -> bool,
+        now: Instant,
+    ) -> bool {
+        let Some((name, matches)) = self.routes.find_known(router, plain.topic()) else { return false };
+        if !is_allowed(name) {
+            return false;
+        }
+        if !matches.is_empty() {
+            let message = Message::plain(plain, name, matches.topic, router.clock.moment(now));
+            self.origin.deliver_to_all(router, matches, message);
+        }
+        true
     }
 
     /// Hands the collected messages to their receivers, each of whom is woken once. Tells whether a receiver
@@ -94,15 +109,14 @@ impl Publisher {
             (fanout.take_returned(), fanout.take_pressure())
         });
         if !returned.is_empty() {
-            router.redispatch(returned, now, &mut self.origin.rng);
+            router.choose_again(returned, now, &mut self.origin.rng);
         }
         pressure
     }
 
     /// Whether a subscription of a client matches the topic.
     pub(crate) fn is_wanted(&mut self, router: &Router, topic: &TopicName) -> bool {
-        let matches = self.routes.find(router, topic);
-        !matches.targets.is_empty() || !matches.groups.is_empty()
+        !self.routes.find(router, topic).is_empty()
     }
 
     /// Whether what was published since the last call came back to the publisher itself.
@@ -112,6 +126,14 @@ impl Publisher {
 }
 
 impl Origin {
+    fn deliver_to_all(&mut self, router: &Router, matches: &MatchSet, mut message: Message<'_>) -> bool {
+        FANOUT.with_borrow_mut(|fanout| {
+            let to_targets = self.deliver(matches, &mut message, fanout);
+            let to_groups = self.deliver_to_groups(router, matches, &mut message, fanout);
+            to_targets | to_groups
+        })
+    }
+
     fn deliver(&mut self, matches: &MatchSet, message: &mut Message<'_>, fanout: &mut Fanout) -> bool {
         let mut delivered = false;
         let mut following = matches.targets.len() + matches.groups.len();
@@ -119,7 +141,7 @@ impl Origin {
             following -= 1;
             if let Some(terms) = target.terms_for(self.number) {
                 self.reached_itself |= target.number == self.number;
-                fanout.add(&target.outbox, message.delivery(terms, Share::NONE, following == 0), message.now.at);
+                message.add_to(fanout, (target.number, &target.outbox), terms, Share::NONE, following == 0);
             }
             delivered = true; // one that No Local leaves out matches all the same
         }
@@ -146,7 +168,7 @@ impl Origin {
         if ended {
             // A group that ended since the match was made may have been founded anew.
             let known = matches.groups.iter().map(|route| Arc::as_ptr(&route.group)).collect::<FxHashSet<_>>();
-            for route in &router.matches(&message.publication.topic).groups {
+            for route in &router.matches(message.name).groups {
                 if !known.contains(&Arc::as_ptr(&route.group)) {
                     delivered |= self.deliver_to_group(router, route, message, fanout, false);
                 }
@@ -164,29 +186,49 @@ impl Origin {
         fanout: &mut Fanout,
         is_last: bool,
     ) -> bool {
+        if fanout.has_returned() {
+            // So many at once that some have gone out before the end of the batch.
+            router.choose_again(fanout.take_returned(), message.now.at, &mut self.rng);
+        }
         let members = group.members.members();
-        let key = key.of(message.publication, self.client, router.index.hasher()).map(held_key::of_key);
+        let key = key.of(message.properties(), self.client, router.index.hasher()).map(held_key::of_key);
         let dispatch = Dispatch {
             publisher: self.client,
             topic: message.topic,
             key,
-            ..dispatch(message.packet_bytes, message.publication.qos, message.now.nanos)
+            ..dispatch(message.packet_bytes, message.qos, message.now.nanos)
         };
         let share = Share { group: Some(group.number()), key: NonZeroU64::new(key.unwrap_or(self.client)) };
-        match group.choose(&members, &dispatch, message.publication.topic.as_bytes(), &mut self.rng) {
-            Choice::Member(GroupMember { outbox, terms, .. }) => {
+        let topic = message.name.as_bytes();
+        let question = Question { group, members: &members, dispatch: &dispatch, topic };
+        match question.choose_for_new(&mut self.rng) {
+            Choice::Member(member) => {
+                let GroupMember { outbox, terms, .. } = member.value();
                 self.reached_itself |= self.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, outbox));
-                fanout.add(outbox, message.delivery(terms, share, is_last), message.now.at);
+                message.add_to(fanout, (member.id().0, outbox), terms, share, is_last);
+                true
+            }
+            Choice::Nobody if dispatch.is_acknowledged => {
+                // Whoever gets it later has terms of its own.
+                let any = Terms { qos: message.qos, retain_as_published: true, identifiers: None };
+                let delivery = message.delivery(&any, share, is_last);
+                self.wait(router, group, delivery, message.now, fanout);
                 true
             }
             Choice::Nobody => {
-                // Whoever gets it later has terms of its own.
-                let any = Terms { qos: message.publication.qos, retain_as_published: true, identifiers: None };
-                group.wait(message.delivery(&any, share, is_last), message.now, &mut self.rng);
+                group.drop_unacknowledged();
                 true
             }
             Choice::NoMember => false,
         }
+    }
+
+    /// Has a message wait with its group, behind those that were published before.
+    #[cold]
+    fn wait(&mut self, router: &Router, group: &SharedGroup, delivery: Delivery, now: Moment, fanout: &mut Fanout) {
+        fanout.flush(now.at);
+        router.choose_again(fanout.take_returned(), now.at, &mut self.rng);
+        group.wait(std::iter::once(delivery), now, &mut self.rng);
     }
 }
 
@@ -204,8 +246,13 @@ impl Share {
 
 /// One publication on its way to its receivers.
 struct Message<'a> {
-    publication: &'a Publication,
-    /// Until the last receiver has it.
+    /// `None`: it has no more than `plain`.
+    publication: Option<&'a Publication>,
+    name: &'a TopicName,
+    qos: QoS,
+    /// As the packet that every receiver gets who takes it so.
+    plain: Option<PlainPublish<'a>>,
+    /// Once a receiver needs it, and until the last has it.
     template: Option<PublishTemplate>,
     /// What the balancer is told of its size.
     packet_bytes: u32,
@@ -214,20 +261,61 @@ struct Message<'a> {
     now: Moment,
 }
 
-impl Message<'_> {
+impl<'a> Message<'a> {
+    fn new(publication: &'a Publication, topic: u64, now: Moment) -> Self {
+        let Publication { topic: name, qos, retain, properties, expires_at, .. } = publication;
+        let has_more = qos.is_acknowledged() || *retain || properties.is_some() || expires_at.is_some();
+        let plain = PlainPublish::new(name, &publication.payload).filter(|_| !has_more);
+        if let Some(plain) = plain {
+            return Self::plain(plain, name, topic, now);
+        }
+        let template = BLOCK.with_borrow_mut(|block| publication.template(block));
+        let packet_bytes = Booked::packet_bytes(template.len());
+        let (publication, template) = (Some(publication), Some(template));
+        Self { publication, name, qos: *qos, plain, template, packet_bytes, topic, now }
+    }
+
+    #[inline]
+    fn plain(plain: PlainPublish<'a>, name: &'a TopicName, topic: u64, now: Moment) -> Self {
+        let packet_bytes = Booked::packet_bytes(plain.template_len());
+        let (plain, qos) = (Some(plain), QoS::AtMostOnce);
+        Self { publication: None, name, qos, plain, template: None, packet_bytes, topic, now }
+    }
+
+    fn properties(&self) -> Option<&MessageProperties> {
+        self.publication?.properties.as_deref()
+    }
+
+    /// For one receiver: of the number and with the queue `to`.
+    #[inline]
+    fn add_to(&mut self, fanout: &mut Fanout, to: (u64, &Arc<Outbox>), terms: &Terms, share: Share, is_last: bool) {
+        let (number, outbox) = to;
+        if let Some(plain) = self.plain.filter(|_| terms.identifiers.is_none())
+            && let Some(wire) = outbox.wire()
+            && outbox.takes(plain.encoded_len(wire.version))
+        {
+            fanout.add_plain((number, outbox, wire), (share.group, share.key), &plain, self.now.at);
+        } else {
+            fanout.add(number, outbox, self.delivery(terms, share, is_last), self.now.at);
+        }
+    }
+
     /// For one receiver. The last one gets the template itself: a clone less that counts references.
     #[inline(always)] // called once for each delivery: a call would move it once more
     fn delivery(&mut self, terms: &Terms, share: Share, is_last: bool) -> Delivery {
-        let publication = self.publication;
+        if let (None, Some(plain)) = (&self.template, &self.plain) {
+            self.template = Some(BLOCK.with_borrow_mut(|block| plain.template(block)));
+        }
         let template = if is_last { self.template.take() } else { self.template.clone() };
+        let retain = self.publication.is_some_and(|publication| publication.retain);
         Delivery {
             template: template.expect("nobody comes after the last"),
-            qos: QoS::min(publication.qos, terms.qos), // [MQTT-3.8.4-8]
-            retain: publication.retain && terms.retain_as_published, // [MQTT-3.3.1-12], [MQTT-3.3.1-13]
-            published_qos: publication.qos,
-            published_retain: publication.retain,
+            qos: QoS::min(self.qos, terms.qos),          // [MQTT-3.8.4-8]
+            retain: retain && terms.retain_as_published, // [MQTT-3.3.1-12], [MQTT-3.3.1-13]
+            published_qos: self.qos,
+            published_retain: retain,
             subscription_identifiers: terms.identifiers.clone(),
-            expires_at: publication.expires_at,
+            expires_at: self.publication.and_then(|publication| publication.expires_at),
             share: share.group,
             share_key: share.key,
         }
@@ -247,23 +335,40 @@ struct RouteCache {
     version: u64,
     /// Where each topic's matches are in `routes`.
     places: FxHashMap<Box<[u8]>, usize>,
-    routes: Vec<MatchSet>,
+    routes: Vec<(TopicName, MatchSet)>,
+    /// The place that was found last: mostly it is the next one too.
+    last: usize,
     /// Targets in all routes together: what they weigh.
     targets: usize,
 }
 
 impl RouteCache {
     fn find(&mut self, router: &Router, topic: &TopicName) -> &MatchSet {
+        let place = match self.place_of(router, topic.as_bytes()) {
+            Some(place) => place,
+            None => self.remember(topic, router.matches(topic)),
+        };
+        &self.routes[place].1
+    }
+
+    /// Only what is remembered.
+    #[inline]
+    fn find_known(&mut self, router: &Router, topic: &[u8]) -> Option<&(TopicName, MatchSet)> {
+        let place = self.place_of(router, topic)?;
+        Some(&self.routes[place])
+    }
+
+    #[inline]
+    fn place_of(&mut self, router: &Router, topic: &[u8]) -> Option<usize> {
         let version = router.version();
         if version != self.version {
             self.clear();
             self.version = version;
         }
-        let place = match self.places.get(topic.as_bytes()) {
-            Some(&place) => place,
-            None => self.remember(topic, router.matches(topic)),
-        };
-        &self.routes[place]
+        if self.routes.get(self.last).is_none_or(|(name, _)| name.as_bytes() != topic) {
+            self.last = *self.places.get(topic)?;
+        }
+        Some(self.last)
     }
 
     fn remember(&mut self, topic: &TopicName, matches: MatchSet) -> usize {
@@ -273,7 +378,7 @@ impl RouteCache {
         let place = self.routes.len();
         self.targets += matches.targets.len();
         self.places.insert(topic.as_bytes().into(), place);
-        self.routes.push(matches);
+        self.routes.push((topic.detach(), matches));
         place
     }
 

@@ -1,27 +1,30 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::num::{NonZeroU16, NonZeroU64};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
-use tenbin_balancer::{Availability, Dispatch, Explanation, Group, Member, MemberId, Members, Nanos, Rng, Standing};
+use tenbin_balancer::{Dispatch, Group, MemberId, Members, Nanos, Rng, Standing};
 use tenbin_codec::{QoS, SharedFilter, Text, TopicName};
 use tenbin_session::Delivery;
 
-use super::decisions::{Decision, DecisionLimits, Decisions};
+use super::choice::{self, Choice, Question};
+use super::decisions::{DecisionLimits, Decisions};
 use super::held_key;
 use super::matches::Terms;
 use super::ordering_key::{OrderingKey, TopicKey};
 use super::share_rules::GroupRules;
+use super::waiting::Waiting;
 use super::{Grant, Receiver};
 use crate::clock::Moment;
 use crate::metrics::Metrics;
-use crate::outbox::{Booked, Budget, Outbox, OutboxLimits, Queue, Reader, Tally};
+use crate::outbox::{Booked, Budget, Outbox, OutboxLimits, Tally};
 
 /// The sessions that share one subscription, named by share name and filter (MQTT 5.0 §4.8.2).
 ///
-/// A message goes to one connected member. While nobody is connected, or all who are drain, the messages wait in the
-/// group's own queue, and the first member that comes back gets them: no member's queue holds what another could do meanwhile.
+/// A message goes to one connected member. While nobody is connected, all who are drain, or nobody has room, the messages
+/// wait in the group's own queue, and whoever can take some first gets them: no member's queue holds what another could do
+/// meanwhile. As long as any wait, new ones go behind them.
 #[derive(Debug)]
 pub(crate) struct SharedGroup {
     /// What names it.
@@ -32,11 +35,11 @@ pub(crate) struct SharedGroup {
     key: ArcSwapOption<OrderingKey>,
     /// What [`Delivery::share`] says of this group's messages.
     number: NonZeroU64,
-    waiting: Mutex<Queue>,
+    pub(super) waiting: Waiting,
     pub(super) decisions: Decisions,
     /// Messages that went to members who have left. Added to by whoever takes one out; relaxed.
     given_to_others: AtomicU64,
-    queues: Arc<GroupQueues>,
+    pub(super) queues: Arc<GroupQueues>,
 }
 
 /// What all groups have in common.
@@ -62,15 +65,6 @@ pub(super) struct GroupMember {
     pub(super) tally: Arc<Tally>,
 }
 
-/// Who gets a message.
-pub(super) enum Choice<'a> {
-    Member(&'a GroupMember),
-    /// There are members, and none is connected, or none that does not drain.
-    Nobody,
-    /// The group has ended.
-    NoMember,
-}
-
 impl SharedGroup {
     pub(super) fn new(name: SharedFilter, rules: GroupRules, number: NonZeroU64, queues: Arc<GroupQueues>) -> Self {
         let key = ArcSwapOption::from_pointee(rules.key);
@@ -79,7 +73,7 @@ impl SharedGroup {
             members: Group::new(rules.rules),
             key,
             number,
-            waiting: Mutex::default(),
+            waiting: Waiting::default(),
             decisions: Decisions::new(Arc::clone(&queues.decisions)),
             given_to_others: AtomicU64::new(0),
             queues,
@@ -139,141 +133,6 @@ impl SharedGroup {
         given + self.given_to_others.load(Ordering::Relaxed)
     }
 
-    /// Messages that wait because no member takes anything new.
-    pub(super) fn waiting(&self) -> usize {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
-
-    /// Chooses a member for a message to `topic`.
-    #[inline]
-    pub(super) fn choose<'a>(
-        &self,
-        members: &'a Members<'_, GroupMember>,
-        dispatch: &Dispatch,
-        topic: &[u8],
-        rng: &mut Rng,
-    ) -> Choice<'a> {
-        if self.decisions.is_due(dispatch.at) && self.decisions.claim(dispatch.at, members.len()) {
-            let Some((member, explanation)) = members.pick_explained(dispatch, rng) else { return Choice::NoMember };
-            let choice = Self::settle(members, member, dispatch);
-            self.tell(members, dispatch, topic, (member, explanation), &choice);
-            return choice;
-        }
-        match members.pick(dispatch, rng) {
-            Some(member) => Self::settle(members, member, dispatch),
-            None => Choice::NoMember,
-        }
-    }
-
-    /// Keeps how the balancer came to pick a member, and what became of that.
-    #[cold]
-    fn tell(
-        &self,
-        members: &Members<'_, GroupMember>,
-        dispatch: &Dispatch,
-        topic: &[u8],
-        (member, explanation): (&Member<GroupMember>, Explanation),
-        choice: &Choice<'_>,
-    ) {
-        let (chosen, reason) = match choice {
-            Choice::Member(chosen) if std::ptr::eq(*chosen, member.value()) => {
-                (Some(&chosen.client_id), explanation.reason.name())
-            }
-            Choice::Member(chosen) => (Some(&chosen.client_id), "packet_size"),
-            Choice::Nobody | Choice::NoMember => (None, "nobody"),
-        };
-        // Both are in join order.
-        let mut known = members.iter();
-        let named = explanation.candidates.iter().filter_map(|candidate| {
-            let member = known.find(|member| member.id() == candidate.member)?;
-            Some((member.value().client_id.clone(), *candidate))
-        });
-        let decision = Decision {
-            number: 0,
-            at: dispatch.at,
-            topic: beginning(&String::from_utf8_lossy(topic)).into(),
-            bytes: dispatch.bytes,
-            policy: members.rules().policy,
-            chosen: chosen.cloned(),
-            reason,
-            members: explanation.members,
-            candidates: named.collect(),
-            unrecorded: 0,
-        };
-        self.decisions.keep(decision, self.given(members));
-    }
-
-    /// Who gets a message that a pick has booked on `member`.
-    fn settle<'a>(
-        members: &'a Members<'_, GroupMember>,
-        member: &'a Member<GroupMember>,
-        dispatch: &Dispatch,
-    ) -> Choice<'a> {
-        // Who drains wants nothing new; QoS 0, which does not wait for better times, is better off there than lost.
-        let takes_new = |member: &Member<GroupMember>| {
-            let load = member.load();
-            load.availability() != Availability::Offline && !(dispatch.is_acknowledged && load.is_draining())
-        };
-        let packet_bytes = dispatch.bytes as usize;
-        if !takes_new(member) {
-            Self::take_back(members, member, dispatch);
-            return Choice::Nobody;
-        }
-        if member.value().outbox.takes(packet_bytes) {
-            return Choice::Member(member.value());
-        }
-        // Another one may take larger packets; if none does, the chosen one drops it by the rule.
-        let able = |other: &Member<GroupMember>| takes_new(other) && other.value().outbox.takes(packet_bytes);
-        let Some(able) = members.pick_where(dispatch, able) else { return Choice::Member(member.value()) };
-        Self::take_back(members, member, dispatch);
-        Choice::Member(able.value())
-    }
-
-    /// A pick has booked a message on a member who does not get it.
-    fn take_back(members: &Members<'_, GroupMember>, member: &Member<GroupMember>, dispatch: &Dispatch) {
-        member.load().taken_back(1, dispatch.bytes.into(), dispatch.at);
-        if let Some(key) = dispatch.key.filter(|_| dispatch.is_acknowledged) {
-            members.key_done(key, member.id());
-        }
-    }
-
-    /// Keeps a message until a member is connected and has room, as it was published: whoever gets it has terms of its
-    /// own. QoS 0 does not wait.
-    pub(super) fn wait(&self, delivery: Delivery, now: Moment, rng: &mut Rng) {
-        let delivery = delivery.as_published();
-        if !delivery.qos.is_acknowledged() {
-            self.queues.metrics.dropped_offline.add(1);
-            return;
-        }
-        let GroupQueues { limits, budget, .. } = &*self.queues;
-        let (dropped, expired) = self.change_waiting(|waiting| {
-            let dropped = waiting.push(delivery, Reader::Absent, limits, budget, now.at);
-            (dropped, waiting.take_expired())
-        });
-        // What waits here is booked on nobody.
-        self.queues.metrics.dropped_queue_full.add(dropped.messages);
-        self.queues.metrics.dropped_expired.add(expired.messages);
-        // Whoever connected since the choice may have looked before the message was here.
-        self.dispatch_waiting(now, rng);
-    }
-
-    /// Gives what waits to the members that are connected, as far as they have room. To be called when one has
-    /// connected or joined, or has room again.
-    pub(super) fn dispatch_waiting(&self, now: Moment, rng: &mut Rng) {
-        // The lock keeps two dispatchers from mixing up the order; outboxes are the only locks taken under it.
-        self.change_waiting(|waiting| {
-            let mut next = Vec::new();
-            loop {
-                waiting.take(1, 1, &mut next, &self.queues.budget);
-                let Some(delivery) = next.pop() else { return };
-                if let Some(delivery) = self.place(delivery, now, rng) {
-                    waiting.push_front(delivery.as_published(), &self.queues.budget);
-                    return;
-                }
-            }
-        });
-    }
-
     /// Gives one message, taken back from a member or from the queue, to a connected member. It comes back where there
     /// is none, or none with room.
     pub(super) fn place(&self, mut delivery: Delivery, now: Moment, rng: &mut Rng) -> Option<Delivery> {
@@ -281,11 +140,14 @@ impl SharedGroup {
         for _ in 0..=self.members.len() {
             let members = self.members.members();
             let dispatch = self.dispatch_again(&delivery, now.nanos);
-            let member = match self.choose(&members, &dispatch, delivery.template.topic(), rng) {
+            let topic = delivery.template.topic();
+            let question = Question { group: self, members: &members, dispatch: &dispatch, topic };
+            let member = match question.choose(rng) {
                 Choice::Member(member) => member,
                 Choice::Nobody | Choice::NoMember => return Some(delivery),
             };
-            delivery = Self::hand_to(member, delivery, now)?;
+            delivery = Self::hand_to(member.value(), delivery, now)?;
+            choice::not_given(&members, &dispatch, member);
         }
         Some(delivery)
     }
@@ -305,23 +167,14 @@ impl SharedGroup {
             publisher: chosen_by.unwrap_or_default(),
             topic: self.queues.hasher.hash_one(delivery.template.topic()),
             key: held_key::ordering_key(delivery.share_key),
-            ..dispatch(Booked::packet_bytes(&delivery.template), delivery.published_qos, at)
+            ..dispatch(Booked::packet_bytes(delivery.template.len()), delivery.published_qos, at)
         }
-    }
-
-    /// Changes what waits, and tells the budget of all queues.
-    fn change_waiting<R>(&self, change: impl FnOnce(&mut Queue) -> R) -> R {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = change(&mut waiting);
-        waiting.settle(&self.queues.budget);
-        result
     }
 }
 
 impl Drop for SharedGroup {
     fn drop(&mut self) {
-        let dropped = self.change_waiting(|waiting| waiting.clear(&self.queues.budget));
-        self.queues.metrics.dropped_offline.add(dropped.messages);
+        self.drop_waiting();
     }
 }
 
@@ -368,6 +221,7 @@ mod tests {
     use super::*;
     use crate::auth::Rights;
     use crate::clock::Clock;
+    use crate::outbox::Batch;
     use crate::outbox::WhenFull;
 
     struct Stage {
@@ -405,17 +259,41 @@ mod tests {
             outbox
         }
 
+        fn waits(&self, delivery: Delivery) {
+            self.group.wait(std::iter::once(delivery), self.now, &mut Rng::new(1));
+        }
+
+        /// Who gets a new message; the booking is taken back.
+        fn chosen(&self, qos: QoS) -> Option<u64> {
+            let members = self.group.members.members();
+            let dispatch = dispatch(100, qos, self.now.nanos);
+            let question = Question { group: &self.group, members: &members, dispatch: &dispatch, topic: b"t" };
+            match question.choose_for_new(&mut Rng::new(1)) {
+                Choice::Member(member) => {
+                    member.load().taken_back(1, 100, self.now.nanos);
+                    Some(member.id().0)
+                }
+                Choice::Nobody | Choice::NoMember => None,
+            }
+        }
+
         fn published(&self, qos: QoS) -> Delivery {
+            self.published_as("x", qos)
+        }
+
+        fn published_as(&self, payload: &'static str, qos: QoS) -> Delivery {
             let topic = TopicName::try_from("t").unwrap();
-            let template = Publication::new(topic, Bytes::from_static(b"x")).template(&mut BytesMut::new());
+            let template =
+                Publication::new(topic, Bytes::from_static(payload.as_bytes())).template(&mut BytesMut::new());
             Delivery { share: Some(self.group.number), ..Delivery::new(template, qos, true) }
         }
     }
 
     /// QoS, RETAIN and the Subscription Identifier of what waits.
     fn taken(outbox: &Outbox) -> Vec<(QoS, bool, u32)> {
-        let mut taken = Vec::new();
+        let mut taken = Batch::default();
         outbox.take_now(100, 10_000, &mut taken);
+        let taken = taken.into_singles();
         let identifier = |delivery: &Delivery| delivery.subscription_identifiers.as_deref().unwrap()[0];
         taken.iter().map(|delivery| (delivery.qos, delivery.retain, identifier(delivery))).collect()
     }
@@ -425,18 +303,79 @@ mod tests {
         let stage = Stage::new();
         let (now, rng, budget) = (stage.now, &mut Rng::new(1), Arc::clone(&stage.group.queues.budget));
         let member = stage.member(1, QoS::AtLeastOnce, false);
-        (0..3).for_each(|_| stage.group.wait(stage.published(QoS::AtLeastOnce), now, rng));
+        (0..3).for_each(|_| stage.waits(stage.published(QoS::AtLeastOnce)));
         assert_eq!(budget.messages(), 3);
-        member.attach(u32::MAX);
+        member.attach(u32::MAX, None);
         stage.group.dispatch_waiting(now, rng);
         assert_eq!(budget.messages(), 3, "they wait with the member now");
         assert_eq!(taken(&member).len(), 3);
         assert_eq!(budget.messages(), 0);
         member.detach();
-        stage.group.wait(stage.published(QoS::AtLeastOnce), now, rng);
+        stage.waits(stage.published(QoS::AtLeastOnce));
         assert_eq!(budget.messages(), 1);
         drop(stage);
         assert_eq!((budget.messages(), budget.used()), (0, 0));
+    }
+
+    fn payloads(outbox: &Outbox) -> Vec<String> {
+        let mut taken = Batch::default();
+        outbox.take_now(100, 10_000, &mut taken);
+        let taken = taken.into_singles();
+        taken.iter().map(|delivery| String::from_utf8_lossy(delivery.template.payload()).into_owned()).collect()
+    }
+
+    #[test]
+    fn new_messages_go_behind_what_waits() {
+        let stage = Stage::new();
+        let (now, rng) = (stage.now, &mut Rng::new(1));
+        let member = stage.member(1, QoS::AtLeastOnce, false);
+        stage.waits(stage.published_as("first", QoS::AtLeastOnce));
+        member.attach(u32::MAX, None);
+        // It is connected, and nobody has told the group yet.
+        assert_eq!([QoS::AtLeastOnce, QoS::AtMostOnce].map(|qos| stage.chosen(qos)), [None, Some(1)]);
+        assert_eq!(stage.group.members.members().iter().map(|member| member.load().snapshot().sent).sum::<u64>(), 0);
+        stage.waits(stage.published_as("second", QoS::AtLeastOnce));
+        assert_eq!(payloads(&member), ["first", "second"]);
+        assert_eq!((stage.chosen(QoS::AtLeastOnce), stage.group.waiting()), (Some(1), 0));
+        stage.group.dispatch_waiting(now, rng);
+    }
+
+    #[test]
+    fn what_is_published_while_messages_are_taken_from_a_member_goes_after_them() {
+        let stage = Stage::new();
+        let (now, rng) = (stage.now, &mut Rng::new(1));
+        let [first, second] = [1, 2].map(|number| stage.member(number, QoS::AtLeastOnce, false));
+        first.attach(u32::MAX, None);
+        let place = |payload| stage.group.place(stage.published_as(payload, QoS::AtLeastOnce), now, &mut Rng::new(1));
+        assert!(["first", "second"].map(place).iter().all(Option::is_none));
+        second.attach(u32::MAX, None);
+        stage.group.begin_handover();
+        let taken = first.detach();
+        assert_eq!(stage.chosen(QoS::AtLeastOnce), None);
+        stage.waits(stage.published_as("third", QoS::AtLeastOnce));
+        stage.group.dispatch_waiting(now, rng);
+        assert_eq!(payloads(&second), [""; 0], "though it has room");
+        stage.group.give_to_others(taken.into_iter(), now, rng);
+        stage.group.end_handover(now, rng);
+        assert_eq!(payloads(&second), ["first", "second", "third"]);
+        assert_eq!((stage.chosen(QoS::AtLeastOnce), stage.group.waiting()), (Some(2), 0));
+    }
+
+    #[test]
+    fn what_nobody_takes_from_a_member_waits_before_what_came_later() {
+        let stage = Stage::new();
+        let (now, rng) = (stage.now, &mut Rng::new(1));
+        let member = stage.member(1, QoS::AtLeastOnce, false);
+        stage.waits(stage.published_as("third", QoS::AtLeastOnce));
+        let older = ["first", "unacknowledged", "second"].map(|payload| {
+            let qos = if payload == "unacknowledged" { QoS::AtMostOnce } else { QoS::AtLeastOnce };
+            stage.published_as(payload, qos)
+        });
+        stage.group.give_to_others(older.into_iter(), now, rng);
+        assert_eq!((stage.group.waiting(), stage.group.queues.budget.messages()), (3, 3));
+        member.attach(u32::MAX, None);
+        stage.group.dispatch_waiting(now, rng);
+        assert_eq!(payloads(&member), ["first", "second", "third"]);
     }
 
     #[test]
@@ -445,20 +384,16 @@ mod tests {
             let stage = Stage::new();
             let (now, rng) = (stage.now, &mut Rng::new(1));
             let first = stage.member(1, QoS::AtMostOnce, false);
-            first.attach(u32::MAX);
+            first.attach(u32::MAX, None);
             for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
                 assert!(stage.group.place(stage.published(qos), now, rng).is_none());
             }
             let second = stage.member(2, QoS::AtLeastOnce, true);
             if !waits_between {
-                second.attach(u32::MAX);
+                second.attach(u32::MAX, None);
             }
-            for delivery in first.detach() {
-                if let Some(delivery) = stage.group.place(delivery, now, rng) {
-                    stage.group.wait(delivery, now, rng);
-                }
-            }
-            second.attach(u32::MAX);
+            stage.group.give_to_others(first.detach().into_iter(), now, rng);
+            second.attach(u32::MAX, None);
             stage.group.dispatch_waiting(now, rng);
             let own = |qos| (qos, true, 2);
             let mut expected = vec![own(QoS::AtMostOnce), own(QoS::AtLeastOnce), own(QoS::AtLeastOnce)];

@@ -75,7 +75,16 @@ impl PublishTemplate {
         payload: &Bytes,
         block: &mut BytesMut,
     ) -> Self {
-        let topic = topic.as_bytes();
+        Self::from_parts(topic.as_bytes(), properties, payload, block)
+    }
+
+    /// As [`PublishTemplate::new`], for the bytes of a Topic Name.
+    pub(super) fn from_parts(
+        topic: &[u8],
+        properties: Option<&MessageProperties>,
+        payload: &Bytes,
+        block: &mut BytesMut,
+    ) -> Self {
         let inline = if payload.len() < WriteBuffer::SHARE_FROM { payload.len() } else { 0 };
         block.clear();
         // One growth for many messages: the allocator is asked once a block, not once a message.

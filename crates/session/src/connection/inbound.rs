@@ -56,6 +56,12 @@ impl Connection {
         }
     }
 
+    /// Takes a [`tenbin_codec::PlainPublish`] of the peer: there is nothing to say against one.
+    #[inline]
+    pub fn handle_plain(&mut self, now: Instant) {
+        self.timers.received(now);
+    }
+
     #[inline]
     pub(super) fn handle_publish(&mut self, publish: Publish, now: Instant) -> Result<Event, Violation> {
         if self.role == Role::Server {

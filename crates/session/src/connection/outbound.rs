@@ -40,6 +40,19 @@ impl Connection {
         Sent::Written(Some(id))
     }
 
+    /// Sends `count` messages that are encoded already, and takes them out of `packets`: of [`Limits::plain_version`], and
+    /// within the peer's Maximum Packet Size.
+    pub fn send_plain(&mut self, packets: &mut Vec<u8>, count: u64, now: Instant, out: &mut WriteBuffer) {
+        out.put_packets(packets);
+        self.timers.sent_many(count, now);
+    }
+
+    /// As [`Connection::send_plain`], of packets that are a part of others.
+    pub fn append_plain(&mut self, packets: &[u8], count: u64, now: Instant, out: &mut WriteBuffer) {
+        out.append_packets(packets);
+        self.timers.sent_many(count, now);
+    }
+
     /// Sends again what the session has under way from earlier connections, oldest first and with its first
     /// Packet Identifiers `[MQTT-4.4.0-1]`: every PUBREL, then PUBLISHes as far as the send quota goes; the rest
     /// follows by itself as acknowledgements come. To be called once, before anything is sent.

@@ -1,0 +1,134 @@
+use std::num::NonZeroU64;
+
+use tenbin_codec::PlainPublish;
+use tenbin_session::Delivery;
+
+use super::runs::{Run, Wire};
+
+/// Messages for one receiver, in order: single ones, and runs among them.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    deliveries: Vec<Delivery>,
+    /// Each with the place in `deliveries` that it comes before.
+    runs: Vec<(usize, Run)>,
+    /// Of all runs, in order.
+    packets: Vec<u8>,
+}
+
+/// What comes next in a batch.
+pub(crate) enum Entry<'a> {
+    Single(Delivery),
+    /// With its packets.
+    Run(Run, &'a [u8]),
+}
+
+impl Batch {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.deliveries.is_empty() && self.runs.is_empty()
+    }
+
+    /// Places in the batch: a run has one.
+    pub(crate) fn len(&self) -> usize {
+        self.deliveries.len() + self.runs.len()
+    }
+
+    /// The single messages.
+    pub(crate) fn deliveries(&self) -> &[Delivery] {
+        &self.deliveries
+    }
+
+    /// The runs.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.runs.iter().map(|(_, run)| run)
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, delivery: Delivery) {
+        self.deliveries.push(delivery);
+    }
+
+    /// A message as the packet that the receiver gets.
+    #[inline]
+    pub(crate) fn add_plain(
+        &mut self,
+        wire: Wire,
+        share: Option<NonZeroU64>,
+        share_key: Option<NonZeroU64>,
+        message: &PlainPublish<'_>,
+    ) {
+        message.encode(wire.version, &mut self.packets);
+        match self.runs.last_mut() {
+            Some((place, run)) if *place == self.deliveries.len() && run.goes_on(wire, share, share_key) => {
+                run.add(message);
+            }
+            _ => {
+                let mut run = Run::new(wire, share, share_key);
+                run.add(message);
+                self.runs.push((self.deliveries.len(), run));
+            }
+        }
+    }
+
+    /// A run behind all that is there, whose packets `append` appends to those of the others.
+    pub(super) fn add_run(&mut self, append: impl FnOnce(&mut Vec<u8>) -> Option<Run>) -> Option<Run> {
+        let run = append(&mut self.packets)?;
+        self.runs.push((self.deliveries.len(), run));
+        Some(run)
+    }
+
+    /// Single messages behind all that is there.
+    pub(crate) fn singles(&mut self) -> &mut Vec<Delivery> {
+        &mut self.deliveries
+    }
+
+    /// The packets of all runs.
+    pub(crate) fn packets(&mut self) -> &mut Vec<u8> {
+        &mut self.packets
+    }
+
+    /// Empties it, in order.
+    pub(crate) fn drain(&mut self, mut each: impl FnMut(Entry<'_>)) {
+        let mut packets = &self.packets[..];
+        let mut runs = self.runs.drain(..).peekable();
+        for (place, delivery) in self.deliveries.drain(..).enumerate() {
+            while let Some((_, run)) = runs.next_if(|(before, _)| *before <= place) {
+                let (own, rest) = packets.split_at(run.bytes);
+                packets = rest;
+                each(Entry::Run(run, own));
+            }
+            each(Entry::Single(delivery));
+        }
+        for (_, run) in runs {
+            let (own, rest) = packets.split_at(run.bytes);
+            packets = rest;
+            each(Entry::Run(run, own));
+        }
+        self.packets.clear();
+    }
+
+    /// All its messages, one by one.
+    #[cfg(test)]
+    pub(crate) fn into_singles(mut self) -> Vec<Delivery> {
+        let mut singles = Vec::new();
+        self.drain(|entry| match entry {
+            Entry::Single(delivery) => singles.push(delivery),
+            Entry::Run(run, packets) => singles.extend(run.deliveries(packets)),
+        });
+        singles
+    }
+
+    /// Empties it.
+    pub(crate) fn clear(&mut self) {
+        self.deliveries.clear();
+        self.runs.clear();
+        self.packets.clear();
+    }
+
+    /// Gives back memory that only a burst needed.
+    pub(crate) fn shrink(&mut self) {
+        self.packets.shrink_to(KEPT_BYTES);
+    }
+}
+
+/// Bytes of packets that an empty batch keeps place for.
+const KEPT_BYTES: usize = 256 * 1024;

@@ -1,0 +1,117 @@
+//! Messages that are taken from a member of share groups and go to others.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tenbin_balancer::{FreedKeys, MemberId, Nanos, Rng};
+use tenbin_session::Delivery;
+
+use super::held_key::{HeldKey, ordering_key};
+use super::{Router, SharedGroup};
+use crate::outbox::Outbox;
+
+/// A member whose messages are being taken from it. While this is there, what is published to its groups waits: nothing
+/// may get before those messages to where they go.
+#[derive(Debug)]
+#[must_use = "what is published waits for its end"]
+pub(crate) struct Handover<'a> {
+    router: &'a Router,
+    /// The session's number.
+    from: u64,
+    groups: Vec<Arc<SharedGroup>>,
+}
+
+/// What may be taken from a member's queue.
+#[derive(Debug)]
+pub(crate) struct Freed(Vec<(NonZeroU64, FreedKeys)>);
+
+impl Router {
+    /// Messages are going to be taken from the member of this number: to be called before they are taken, or it goes
+    /// offline.
+    pub(crate) fn begin_handover(&self, from: u64, outbox: &Outbox) -> Handover<'_> {
+        let groups = outbox.groups().into_iter().filter_map(|number| self.index.group_by_number(number));
+        let groups: Vec<_> = groups.inspect(|group| group.begin_handover()).collect();
+        Handover { router: self, from, groups }
+    }
+
+    /// Gives messages that were taken from a member of share groups to others, each group's in order; while nobody takes
+    /// them they wait with the group. Those of a group that has ended are dropped and counted.
+    pub(crate) fn redispatch(&self, deliveries: Vec<Delivery>, now: Instant, rng: &mut Rng) {
+        let now = self.clock.moment(now);
+        self.for_each_group(deliveries, |group, deliveries| group.give_to_others(deliveries, now, rng));
+    }
+
+    /// Gives messages to members that were published just now, and came back from those who had been chosen: `returned`
+    /// says from whom. As [`Router::redispatch`], behind what waits.
+    pub(crate) fn choose_again(&self, returned: Vec<(u64, Delivery)>, now: Instant, rng: &mut Rng) {
+        for (number, delivery) in &returned {
+            self.keys_done(HeldKey::of(delivery), *number);
+        }
+        let deliveries = returned.into_iter().map(|(_, delivery)| delivery).collect();
+        let now = self.clock.moment(now);
+        self.for_each_group(deliveries, |group, deliveries| group.wait(deliveries, now, rng));
+    }
+
+    fn for_each_group(
+        &self,
+        mut deliveries: Vec<Delivery>,
+        mut give: impl FnMut(&SharedGroup, &mut dyn Iterator<Item = Delivery>),
+    ) {
+        deliveries.sort_by_key(|delivery| delivery.share); // stable
+        let mut deliveries = deliveries.into_iter().peekable();
+        while let Some(share) = deliveries.peek().map(|delivery| delivery.share) {
+            let mut of_group = std::iter::from_fn(|| deliveries.next_if(|delivery| delivery.share == share));
+            match share.and_then(|number| self.index.group_by_number(number)) {
+                Some(group) => give(&group, &mut of_group),
+                None => self.index.count_dropped(of_group.count() as u64),
+            }
+        }
+    }
+}
+
+impl Handover<'_> {
+    /// Frees keys of a member that goes on working: all but those of which it has begun messages. Nothing may come into
+    /// its queue, nor go out, between this and taking out what [`Freed::contains`] says.
+    pub(crate) fn free<'q>(&self, queue: impl Iterator<Item = &'q Delivery> + Clone, now: Nanos) -> Freed {
+        let free_keys = |group: &Arc<SharedGroup>| {
+            let number = group.number();
+            let queued = queue.clone().filter(|delivery| delivery.share == Some(number)).filter_map(|delivery| {
+                Some((ordering_key(delivery.share_key)?, delivery.published_qos.is_acknowledged()))
+            });
+            (number, group.members.members().free_keys(MemberId(self.from), queued, now))
+        };
+        Freed(self.groups.iter().map(free_keys).collect())
+    }
+
+    /// The messages are taken: they go to others, and then what was published meanwhile.
+    pub(crate) fn finish(mut self, deliveries: Vec<Delivery>, now: Instant, rng: &mut Rng) {
+        self.router.redispatch(deliveries, now, rng);
+        self.end(now, rng);
+    }
+
+    fn end(&mut self, now: Instant, rng: &mut Rng) {
+        let now = self.router.clock.moment(now);
+        for group in self.groups.drain(..) {
+            group.end_handover(now, rng);
+        }
+    }
+}
+
+impl Freed {
+    pub(crate) fn contains(&self, delivery: &Delivery) -> bool {
+        let Some(group) = delivery.share else { return false };
+        let Some(key) = ordering_key(delivery.share_key) else { return true };
+        // It has left the groups that are not here.
+        self.0.iter().find(|(number, _)| *number == group).is_none_or(|(_, keys)| keys.contains(key))
+    }
+}
+
+impl Drop for Handover<'_> {
+    fn drop(&mut self) {
+        // Nothing is left to do after `finish`.
+        if !self.groups.is_empty() {
+            self.end(Instant::now(), &mut Rng::new(self.from));
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The messages of a share group that no member has: nobody takes them now, or they are on their way from one member to
+//! others.
+//!
+//! ```text
+//!   newest                                        oldest
+//!   new messages ──► │ line: Queue │ ──► a member with room
+//!                                   ▲
+//!                                   └── messages that a member had, or was to have: older than all that wait
+//! ```
+//!
+//! Nothing overtakes the line: as long as there is one, new messages go behind it, and only who holds its lock gives
+//! messages to members.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tenbin_balancer::Rng;
+use tenbin_session::Delivery;
+
+use super::shared::{GroupQueues, SharedGroup};
+use crate::clock::Moment;
+use crate::outbox::{Batch, Queue, Reader};
+
+/// What waits with a group.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    line: Mutex<Line>,
+    /// Whether new messages have to go behind the line. Written under the lock. Release and acquire: who reads `false`
+    /// finds with their members what was in the line before, and the balancer's word of it.
+    has_line: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    queue: Queue,
+    /// Members that messages are being taken from: older ones than all that wait, which therefore stay.
+    handovers: usize,
+}
+
+impl Waiting {
+    /// Whether new messages have to wait because earlier ones do.
+    #[inline]
+    pub(super) fn has_line(&self) -> bool {
+        self.has_line.load(Ordering::Acquire)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where in the line.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    First,
+    Last,
+}
+
+impl Line {
+    fn exists(&self) -> bool {
+        self.handovers > 0 || !self.queue.is_empty()
+    }
+}
+
+impl SharedGroup {
+    /// Messages that wait because no member takes anything new.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.lock().queue.len()
+    }
+
+    /// Gives messages to members, or keeps them until one is connected and has room: as they were published, for whoever
+    /// gets them has terms of its own. They are newer than what waits. QoS 0 does not wait.
+    pub(super) fn wait(&self, deliveries: impl Iterator<Item = Delivery>, now: Moment, rng: &mut Rng) {
+        self.change_line(|line| {
+            // Members that have got room look here; this is for those that have it and had no reason to look.
+            self.dispatch_line(line, now, rng);
+            for delivery in deliveries {
+                let may_go = !line.exists() || !delivery.published_qos.is_acknowledged();
+                let left = if may_go { self.place(delivery, now, rng) } else { Some(delivery) };
+                if let Some(delivery) = left {
+                    self.keep(line, delivery, Place::Last, now);
+                }
+            }
+        });
+    }
+
+    /// Gives messages to others that a member had, or was to have, and that are older than what waits. What nobody takes
+    /// waits in front.
+    pub(super) fn give_to_others(&self, deliveries: impl Iterator<Item = Delivery>, now: Moment, rng: &mut Rng) {
+        self.change_line(|line| {
+            let mut left = Vec::new();
+            for delivery in deliveries {
+                // None goes past one that has to stay.
+                let may_go = left.is_empty() || !delivery.published_qos.is_acknowledged();
+                left.extend(if may_go { self.place(delivery, now, rng) } else { Some(delivery) });
+            }
+            for delivery in left.into_iter().rev() {
+                self.keep(line, delivery, Place::First, now);
+            }
+        });
+    }
+
+    /// Gives what waits to the members that are connected, as far as they have room. To be called when one has
+    /// connected or joined, or has room again.
+    pub(super) fn dispatch_waiting(&self, now: Moment, rng: &mut Rng) {
+        self.change_line(|line| self.dispatch_line(line, now, rng));
+    }
+
+    /// Messages are going to be taken from a member: until [`SharedGroup::end_handover`], new ones wait.
+    pub(super) fn begin_handover(&self) {
+        self.change_line(|line| line.handovers += 1);
+    }
+
+    /// They have been given to others.
+    pub(super) fn end_handover(&self, now: Moment, rng: &mut Rng) {
+        self.change_line(|line| {
+            line.handovers -= 1;
+            self.dispatch_line(line, now, rng);
+        });
+    }
+
+    /// Counts a message of QoS 0 that nobody takes now.
+    pub(super) fn drop_unacknowledged(&self) {
+        self.queues.metrics.dropped_offline.add(1);
+    }
+
+    /// The group has ended.
+    pub(super) fn drop_waiting(&self) {
+        let dropped = self.change_line(|line| line.queue.clear(&self.queues.budget));
+        self.queues.metrics.dropped_offline.add(dropped.messages);
+    }
+
+    fn dispatch_line(&self, line: &mut Line, now: Moment, rng: &mut Rng) {
+        let mut next = Batch::default();
+        while line.handovers == 0 {
+            line.queue.take(1, 1, &mut next, &self.queues.budget);
+            let Some(delivery) = next.singles().pop() else { return };
+            if let Some(delivery) = self.place(delivery, now, rng) {
+                line.queue.push_front(delivery.as_published(), &self.queues.budget);
+                return;
+            }
+        }
+    }
+
+    /// Puts a message into the line, if it may wait and there is room.
+    fn keep(&self, line: &mut Line, delivery: Delivery, place: Place, now: Moment) {
+        let delivery = delivery.as_published();
+        if !delivery.qos.is_acknowledged() {
+            self.drop_unacknowledged();
+            return;
+        }
+        let GroupQueues { limits, budget, metrics, .. } = &*self.queues;
+        // What waits here is booked on nobody.
+        let dropped = match place {
+            Place::First => line.queue.push_before(delivery, Reader::Absent, limits, budget, now.at),
+            Place::Last => line.queue.push(delivery, Reader::Absent, limits, budget, now.at),
+        };
+        metrics.dropped_queue_full.add(dropped.messages);
+        metrics.dropped_expired.add(line.queue.take_expired().messages);
+    }
+
+    /// Changes what waits, and tells the budget of all queues. The lock keeps two dispatchers from mixing up the order;
+    /// outboxes are the only locks taken under it.
+    fn change_line<R>(&self, change: impl FnOnce(&mut Line) -> R) -> R {
+        let mut line = self.waiting.lock();
+        let result = change(&mut line);
+        line.queue.settle(&self.queues.budget);
+        self.waiting.has_line.store(line.exists(), Ordering::Release);
+        result
+    }
+}

@@ -1,0 +1,111 @@
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::PublishTemplate;
+use crate::frame::PacketType;
+use crate::varint::{peek_varint, write_varint};
+use crate::{ProtocolVersion, TopicName, WriteBuffer, varint_len};
+
+/// A PUBLISH at QoS 0 with nothing but its Topic Name and a small payload: neither RETAIN nor properties.
+///
+/// It is the same packet for all receivers of one protocol version, so that it can be encoded when it comes, and go
+/// through queues as bytes, many in a row. [`PlainPublish::split_first`] finds them again.
+///
+/// ```
+/// use tenbin_codec::{PlainPublish, ProtocolVersion, TopicName};
+///
+/// let topic = TopicName::try_from("a/b")?;
+/// let mut packets = Vec::new();
+/// for payload in [b"hi", b"ho"] {
+///     let publish = PlainPublish::new(&topic, payload).expect("it is small");
+///     publish.encode(ProtocolVersion::V5, &mut packets);
+/// }
+/// assert_eq!(packets, b"\x30\x08\0\x03a/b\0hi\x30\x08\0\x03a/b\0ho");
+/// let (first, rest) = PlainPublish::split_first(ProtocolVersion::V5, &packets).expect("there are two");
+/// assert_eq!((first.payload(), rest.len()), (&b"hi"[..], 10));
+/// # Ok::<(), tenbin_codec::TopicError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlainPublish<'a> {
+    topic: &'a [u8],
+    payload: &'a [u8],
+}
+
+impl<'a> PlainPublish<'a> {
+    /// `None` for a payload that is better shared than copied: of [`WriteBuffer::SHARE_FROM`] bytes or more.
+    #[inline]
+    pub fn new(topic: &'a TopicName, payload: &'a [u8]) -> Option<Self> {
+        (payload.len() < WriteBuffer::SHARE_FROM).then_some(Self { topic: topic.as_bytes(), payload })
+    }
+
+    /// The first of `packets`, if it is all there and such a one, and what follows it. The Topic Name is not judged.
+    #[inline]
+    pub fn split_first(version: ProtocolVersion, packets: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (&first, after_first) = packets.split_first()?;
+        if first != FIRST_BYTE {
+            return None;
+        }
+        let (remaining, width) = peek_varint(after_first).ok()??;
+        let (packet, rest) = packets.split_at_checked(1 + width + remaining as usize)?;
+        let body = &packet[1 + width..];
+        let (topic_len, body) = body.split_first_chunk::<2>()?;
+        let (topic, body) = body.split_at_checked(usize::from(u16::from_be_bytes(*topic_len)))?;
+        let payload = if version.is_v5() { body.strip_prefix(&[NO_PROPERTIES])? } else { body };
+        (payload.len() < WriteBuffer::SHARE_FROM).then_some((Self { topic, payload }, rest))
+    }
+
+    /// The Topic Name.
+    #[inline]
+    pub fn topic(&self) -> &'a [u8] {
+        self.topic
+    }
+
+    /// The payload.
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// Size of the packet in bytes.
+    #[inline]
+    pub fn encoded_len(&self, version: ProtocolVersion) -> usize {
+        let remaining = self.remaining(version);
+        1 + varint_len(remaining as u32) + remaining
+    }
+
+    /// [`PublishTemplate::len`] of [`PlainPublish::template`].
+    #[inline]
+    pub fn template_len(&self) -> usize {
+        2 + self.topic.len() + self.payload.len()
+    }
+
+    /// Appends the packet.
+    #[inline]
+    pub fn encode(&self, version: ProtocolVersion, out: &mut Vec<u8>) {
+        let remaining = self.remaining(version);
+        out.reserve(HEADER_LEN_MAX + remaining);
+        out.push(FIRST_BYTE);
+        write_varint(out, remaining as u32);
+        out.put_u16(self.topic.len() as u16);
+        out.extend_from_slice(self.topic);
+        if version.is_v5() {
+            out.push(NO_PROPERTIES);
+        }
+        out.extend_from_slice(self.payload);
+    }
+
+    /// The message in a form that can have more; for `block` see [`PublishTemplate::new`].
+    pub fn template(&self, block: &mut BytesMut) -> PublishTemplate {
+        PublishTemplate::from_parts(self.topic, None, &Bytes::copy_from_slice(self.payload), block)
+    }
+
+    /// Remaining Length: a topic and a small payload are far below what it can say.
+    fn remaining(&self, version: ProtocolVersion) -> usize {
+        self.template_len() + usize::from(version.is_v5())
+    }
+}
+
+/// That of a PUBLISH without flags.
+const FIRST_BYTE: u8 = (PacketType::Publish as u8) << 4;
+/// A Property Length of nothing.
+const NO_PROPERTIES: u8 = 0;
+/// Bytes of a fixed header.
+const HEADER_LEN_MAX: usize = 5;

@@ -1,0 +1,232 @@
+//! The order of messages in share groups whose members drain, come and go, and have no room: of one key, nothing is worked
+//! on before what was published earlier is done with, and nothing new overtakes what waits with a group.
+
+mod support;
+
+use std::num::NonZeroU16;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, Silence, lasting, number_of, share, text};
+use tenbin_codec::{Connect, Packet, PacketType, PingReq, ProtocolVersion, Publish, QoS, ReasonCode};
+
+#[test]
+fn one_that_drains_keeps_what_follows_messages_it_has_begun() {
+    for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+        let file = ConfigFile::new("[[share]]\nkey = \"topic\"\npolicy = \"round_robin\"");
+        let broker = BrokerProcess::start(&["--config", file.path()]);
+        let mut drains = worker(&broker, take_at_once("drains", 1));
+        let mut publisher = broker.v5("publisher");
+        let mut publish = |topic: &str, payload: &str| assert!(!publisher.publish(topic, payload, qos).is_error());
+        for (topic, payload) in [("t/a", "a 0"), ("t/b", "b 0"), ("t/a", "a 1"), ("t/b", "b 1"), ("t/a", "a 2")] {
+            publish(topic, payload);
+        }
+        let begun = drains.receive_publish();
+        assert_eq!(payload(&begun), "a 0");
+        let mut other = worker(&broker, take_at_once("other", 100));
+        report(&mut drains, true);
+        assert_eq!(other.drain_payloads(), ["b 0", "b 1"], "{qos}: of this key nothing was begun");
+        publish("t/a", "a 3");
+        publish("t/b", "b 2");
+        publish("t/c", "c 0");
+        assert_eq!(other.drain_payloads(), ["b 2", "c 0"]);
+        drains.acknowledge(&begun);
+        assert_eq!(["a 1", "a 2", "a 3"].map(|_| payload(&drains.receive_message())), ["a 1", "a 2", "a 3"], "{qos}");
+        drains.settle();
+        // All of them are done with.
+        publish("t/a", "a 4");
+        assert_eq!(other.drain_payloads(), ["a 4"]);
+        drains.expect_nothing_waiting();
+    }
+}
+
+#[test]
+fn what_follows_messages_that_one_alone_has_begun_goes_to_it_though_it_drains() {
+    let file = ConfigFile::new("[[share]]\nkey = \"topic\"");
+    let broker = BrokerProcess::start(&["--config", file.path()]);
+    let mut drains = worker(&broker, take_at_once("drains", 100));
+    let mut publisher = broker.v5("publisher");
+    publisher.publish("t/a", "a 0", QoS::AtLeastOnce);
+    let begun = drains.receive_publish();
+    report(&mut drains, true);
+    publisher.publish("t/a", "a 1", QoS::AtLeastOnce);
+    assert_eq!(drains.drain_payloads(), ["a 1"]);
+    publisher.publish("t/b", "b 0", QoS::AtLeastOnce);
+    drains.expect_nothing_waiting();
+    drains.acknowledge(&begun);
+    assert_eq!(worker(&broker, take_at_once("other", 100)).drain_payloads(), ["b 0"]);
+}
+
+/// A member whose queue has some room, though not so much that it is taken for one with room again.
+#[test]
+fn nothing_new_overtakes_what_waits_because_a_queue_was_full() {
+    for key in ["", "key = \"topic\""] {
+        let file = ConfigFile::new(&format!("[queue]\nmessages_maximum = 16\n[[share]]\n{key}"));
+        let broker = BrokerProcess::start(&["--config", file.path()]);
+        let mut slow = worker(&broker, take_at_once("slow", 1));
+        let mut publisher = broker.v5("publisher");
+        let mut numbers = 0..;
+        let mut publish = |count: usize| {
+            for number in numbers.by_ref().take(count) {
+                let reason = publisher.publish("t/a", &usize::to_string(&number), QoS::AtLeastOnce);
+                assert_eq!(reason, ReasonCode::Success);
+            }
+        };
+        // One is under way, sixteen are in its queue, eight wait with the group.
+        publish(25);
+        let mut received: Vec<_> = (0..3).map(|_| number_of(&slow.receive_message())).collect();
+        slow.settle();
+        publish(3);
+        received.extend((0..25).map(|_| number_of(&slow.receive_message())));
+        assert_eq!(received, (0..28).collect::<Vec<_>>(), "{key}");
+        slow.expect_nothing_waiting();
+    }
+}
+
+#[test]
+fn what_a_member_leaves_behind_goes_before_what_waits() {
+    let file = ConfigFile::new("[queue]\nmessages_maximum = 16");
+    let broker = BrokerProcess::start(&["--config", file.path()]);
+    let mut connect = lasting(ProtocolVersion::V5, "leaves");
+    connect.properties.receive_maximum = NonZeroU16::new(1);
+    let mut leaves = worker(&broker, connect);
+    leaves.subscribe("own", QoS::AtLeastOnce);
+    let mut publisher = broker.v5("publisher");
+    for _ in 0..13 {
+        publisher.publish("own", "", QoS::AtLeastOnce);
+    }
+    // Four of them find room in its queue.
+    for number in 0..10 {
+        publisher.publish("t/a", &number.to_string(), QoS::AtLeastOnce);
+    }
+    leaves.receive_publish();
+    leaves.cut();
+    let received = worker(&broker, take_at_once("comes", 100)).drain();
+    assert_eq!(received.iter().map(number_of).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
+}
+
+/// Workers that drain, go and come back in turn, while messages of a few keys are published without a pause.
+#[test]
+fn keys_keep_their_order_whatever_their_workers_do() {
+    let file = ConfigFile::new("[[share]]\nkey = \"topic\"\npolicy = \"round_robin\"");
+    let broker = BrokerProcess::start(&["--config", file.path()]);
+    // Never there; without it the group would end, and lose what waits, where all workers are gone at the same time.
+    worker(&broker, lasting(ProtocolVersion::V5, "away")).disconnect();
+    let begun = Mutex::new(vec![Vec::new(); KEYS]);
+    let (done, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let until = Instant::now() + Duration::from_secs(4);
+    std::thread::scope(|scope| {
+        for number in 0..WORKERS {
+            let (broker, begun, done, is_over) = (&broker, &begun, &done, &is_over);
+            scope.spawn(move || {
+                for lives in 0.. {
+                    // Also where the publisher has failed.
+                    if is_over.load(Ordering::Relaxed) || Instant::now() > until + PATIENCE * 2 {
+                        break;
+                    }
+                    live(broker, number, lives, begun, done, is_over);
+                }
+            });
+        }
+        let mut publisher = broker.v5("publisher");
+        let mut published = 0;
+        while Instant::now() < until || done.load(Ordering::Relaxed) < published {
+            // Few at a time: for a key whose member would begin only after a second others may run ahead.
+            if Instant::now() < until && published < done.load(Ordering::Relaxed) + WINDOW {
+                let (key, number) = (published % KEYS, published / KEYS);
+                publisher.publish(&format!("t/{key}"), &number.to_string(), QoS::AtLeastOnce);
+                published += 1;
+            } else {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if Instant::now() > until + PATIENCE {
+                break;
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(done.load(Ordering::Relaxed), published, "messages that were done");
+    });
+    for (key, begun) in begun.into_inner().unwrap_or_else(PoisonError::into_inner).iter().enumerate() {
+        let place = begun.windows(2).position(|pair: &[usize]| pair[0] >= pair[1]);
+        assert_eq!(
+            place,
+            None,
+            "key {key} of {}: {:?}",
+            begun.len(),
+            place.map(|at| &begun[at..(at + 10).min(begun.len())])
+        );
+        assert!(!begun.is_empty());
+    }
+}
+
+/// One connection of a worker: it drains after a while, goes on after another, and in the end is gone.
+fn live(
+    broker: &BrokerProcess,
+    number: usize,
+    lives: usize,
+    begun: &Mutex<Vec<Vec<usize>>>,
+    done: &AtomicUsize,
+    is_over: &AtomicBool,
+) {
+    let mut worker = worker(broker, take_at_once(&format!("worker {number}"), 2));
+    let mut is_draining = false;
+    for step in 0..40 + 7 * number + lives % 5 {
+        if is_over.load(Ordering::Relaxed) {
+            break;
+        }
+        if (step % 12 == 4 * number) != is_draining && step % 4 == 0 {
+            is_draining = !is_draining;
+            let json = format!(r#"{{"msgsInQueue":0,"processingTimePerMsg":0,"draining":{is_draining}}}"#);
+            worker.send(&Packet::PingReq(PingReq::with_payload(json.into())));
+        }
+        match worker.try_receive(Duration::from_millis(2)) {
+            Ok(Packet::Publish(publish)) => {
+                take(&publish, begun, done);
+                worker.acknowledge(&publish);
+            }
+            Ok(Packet::PingResp) | Err(Silence::TimedOut) => {}
+            other => panic!("{other:?} instead of a message"),
+        }
+    }
+    // What is on its way to it is not worked on; so it is not acknowledged either, and others get it.
+    worker.cut();
+}
+
+/// Works on a message, unless that was done before: its worker may have gone before it could say so.
+fn take(publish: &Publish, begun: &Mutex<Vec<Vec<usize>>>, done: &AtomicUsize) {
+    let key = usize::from(publish.topic.as_bytes()[2] - b'0');
+    let mut begun = begun.lock().unwrap_or_else(PoisonError::into_inner);
+    if !begun[key].contains(&number_of(publish)) {
+        begun[key].push(number_of(publish));
+        done.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A client that takes so many messages at a time.
+fn take_at_once(id: &str, receive_maximum: u16) -> Connect {
+    let mut connect = Connect::new(ProtocolVersion::V5, text(id));
+    connect.properties.receive_maximum = NonZeroU16::new(receive_maximum);
+    connect
+}
+
+fn worker(broker: &BrokerProcess, connect: Connect) -> RawClient {
+    let mut worker = broker.connect(connect);
+    worker.subscribe(&share("workers", "t/+"), QoS::ExactlyOnce);
+    worker
+}
+
+fn report(worker: &mut RawClient, draining: bool) {
+    let json = format!(r#"{{"msgsInQueue":0,"processingTimePerMsg":1,"draining":{draining}}}"#);
+    worker.send(&Packet::PingReq(PingReq::with_payload(json.into())));
+    worker.wait_for(PacketType::PingResp);
+}
+
+fn payload(publish: &Publish) -> String {
+    String::from_utf8_lossy(&publish.payload).into_owned()
+}
+
+const KEYS: usize = 3;
+const WORKERS: usize = 3;
+/// Messages that are published and not done with.
+const WINDOW: usize = 8;
