@@ -139,48 +139,18 @@ fn run<T: Send>(
 
 /// One publisher of QoS 1 with three messages in flight, and nobody else.
 fn basic(port: u16) -> Plan {
+    let publishers = Publishers { qos: 1, messages: Some(4), in_flight: 3, ..Publishers::new(1, "wire") };
+    let subscriber_timeout = Duration::from_millis(300);
     Plan {
-        tag: 7,
-        brokers: vec![Broker { name: "scripted".into(), host: "127.0.0.1".into(), port }],
-        connection: ConnectionOptions {
-            version: Version::V5,
-            user_name: None,
-            password: None,
-            tls: None,
-            keep_alive: 0,
-            session_expiry: None,
-            client_id_prefix: "wire".into(),
-            will: None,
-        },
-        publishers: Publishers {
-            count: 1,
-            qos: 1,
-            retain: false,
-            topic: "wire".into(),
-            topics: 1,
-            payload: 20,
-            messages: Some(4),
-            pace: Pace::Unlimited,
-            in_flight: 3,
-            spread: Spread::InTurns,
-        },
-        audiences: vec![],
-        idle: None,
-        cuts: None,
-        schedule: Schedule {
-            time_limit: PATIENCE,
-            ramp_up: 0,
-            ramp_down: 0,
-            subscriber_timeout: Duration::from_millis(300),
-        },
+        connection: ConnectionOptions::new("wire"),
+        schedule: Schedule { time_limit: PATIENCE, subscriber_timeout, ..Schedule::default() },
         threads: 1,
-        records: false,
+        ..Plan::new(7, vec![Broker::new("scripted", "127.0.0.1", port)], publishers, vec![])
     }
 }
 
 fn audience(qos: u8) -> Audience {
-    let (name, filter) = ("all".into(), "wire".into());
-    Audience { name, count: 1, filter, share: None, qos, spread: Spread::InTurns, work: None }
+    Audience { qos, ..Audience::new("all", 1, "wire") }
 }
 
 fn now_ns() -> u64 {
