@@ -31,7 +31,7 @@ fn page(outcome: &Outcome, records: Option<&[MessageRecord]>) -> Page {
     let mut page =
         Page::new(&title, &format!("{began} UTC, {} s. {}", number::short(outcome.seconds), plan_text(&outcome.plan)));
 
-    let (tone, verdict) = run_tables::verdict_text(&outcome.verdict);
+    let (tone, verdict) = run_tables::verdict_text(outcome);
     page.banner(tone, &verdict);
     page.tiles(&run_tables::tiles(outcome));
     if !outcome.notes.is_empty() {
@@ -99,6 +99,19 @@ mod tests {
     use super::super::sample::{self, Directory};
     use super::super::{Compared, comparison_page, scenario_page};
     use super::*;
+    use crate::run::Verdict;
+
+    #[test]
+    fn a_run_in_which_something_was_never_acknowledged_is_no_good_one() {
+        let text = |unacknowledged| {
+            let mut outcome = Outcome { unacknowledged, ..sample::stalled_run().0 };
+            outcome.verdict = Verdict { expected: 9, received: 9, exact: true, ..Verdict::default() };
+            run_tables::verdict_text(&outcome)
+        };
+        assert_eq!(text(0), (Tone::Good, "✓ All 9 deliveries came, once and in order.".to_owned()));
+        let missing = "Messages that are not expected, but missing: 2 never acknowledged.";
+        assert_eq!(text(2), (Tone::Bad, format!("✗ All 9 expected deliveries came. {missing}")));
+    }
 
     #[test]
     fn a_run_leaves_its_figures_tables_and_rows() {
