@@ -7,61 +7,28 @@ use std::time::Duration;
 
 use support::BrokerProcess;
 use tenbin_loadgen::run::{
-    Audience, Broker, ConnectionOptions, Outcome, Pace, Plan, Publishers, Schedule, Spread, Verdict, Version, run_plan,
+    Audience, Broker, ConnectionOptions, Outcome, Pace, Plan, Publishers, Schedule, Verdict, Version, run_plan,
 };
 
 /// Two publishers with 20 messages each of 100 bytes to one subscriber of all.
 fn plan(broker: &BrokerProcess) -> Plan {
+    let publishers = Publishers {
+        payload: 100,
+        messages: Some(20),
+        in_flight: 10,
+        ..Publishers::new(2, "engine/{publisher}/{topic}")
+    };
+    let brokers = vec![Broker::new("ours", "127.0.0.1", broker.address().port())];
     Plan {
-        tag: 77,
-        brokers: vec![Broker { name: "ours".into(), host: "127.0.0.1".into(), port: broker.address().port() }],
-        connection: ConnectionOptions {
-            version: Version::V5,
-            user_name: None,
-            password: None,
-            tls: None,
-            keep_alive: 10,
-            session_expiry: None,
-            client_id_prefix: "engine".into(),
-            will: None,
-        },
-        publishers: Publishers {
-            count: 2,
-            qos: 0,
-            retain: false,
-            topic: "engine/{publisher}/{topic}".into(),
-            topics: 1,
-            payload: 100,
-            messages: Some(20),
-            pace: Pace::Unlimited,
-            in_flight: 10,
-            spread: Spread::InTurns,
-        },
-        audiences: vec![audience("all", "engine/#", 0)],
-        idle: None,
-        cuts: None,
-        schedule: Schedule {
-            // Only failing tests last so long.
-            time_limit: Duration::from_secs(60),
-            ramp_up: 0,
-            ramp_down: 0,
-            subscriber_timeout: Duration::from_secs(20),
-        },
-        threads: 2,
-        records: false,
+        connection: ConnectionOptions { keep_alive: 10, ..ConnectionOptions::new("engine") },
+        // Only failing tests last so long.
+        schedule: Schedule { subscriber_timeout: Duration::from_secs(20), ..Schedule::default() },
+        ..Plan::new(77, brokers, publishers, vec![audience("all", "engine/#", 0)])
     }
 }
 
 fn audience(name: &str, filter: &str, qos: u8) -> Audience {
-    Audience {
-        name: name.into(),
-        count: 1,
-        filter: filter.into(),
-        share: None,
-        qos,
-        spread: Spread::InTurns,
-        work: None,
-    }
+    Audience { qos, ..Audience::new(name, 1, filter) }
 }
 
 fn run(plan: &Plan) -> Outcome {

@@ -5,56 +5,18 @@ mod support;
 use std::time::Duration;
 
 use support::BrokerProcess;
-use tenbin_loadgen::run::{
-    Audience, Broker, ConnectionOptions, Outcome, Pace, Plan, Publishers, Schedule, Spread, Version, run_plan,
-};
+use tenbin_loadgen::run::{Audience, Broker, ConnectionOptions, Outcome, Pace, Plan, Publishers, Schedule, run_plan};
 
 /// Four publishers to three members of a share group at QoS 1, for six seconds.
 fn plan(broker: &BrokerProcess, pace: Pace) -> Plan {
+    let publishers =
+        Publishers { qos: 1, payload: 100, pace, in_flight: 10, ..Publishers::new(4, "stall/{publisher}") };
+    let group = Audience { share: Some("g".into()), qos: 1, ..Audience::new("group", 3, "stall/#") };
     Plan {
-        tag: 78,
-        brokers: vec![Broker { name: "ours".into(), host: "127.0.0.1".into(), port: broker.address().port() }],
-        connection: ConnectionOptions {
-            version: Version::V5,
-            user_name: None,
-            password: None,
-            tls: None,
-            keep_alive: 60,
-            session_expiry: None,
-            client_id_prefix: "stall".into(),
-            will: None,
-        },
-        publishers: Publishers {
-            count: 4,
-            qos: 1,
-            retain: false,
-            topic: "stall/{publisher}".into(),
-            topics: 1,
-            payload: 100,
-            messages: None,
-            pace,
-            in_flight: 10,
-            spread: Spread::InTurns,
-        },
-        audiences: vec![Audience {
-            name: "group".into(),
-            count: 3,
-            filter: "stall/#".into(),
-            share: Some("g".into()),
-            qos: 1,
-            spread: Spread::InTurns,
-            work: None,
-        }],
-        idle: None,
-        cuts: None,
-        schedule: Schedule {
-            time_limit: Duration::from_secs(6),
-            ramp_up: 0,
-            ramp_down: 0,
-            subscriber_timeout: Duration::from_secs(5),
-        },
+        connection: ConnectionOptions { keep_alive: 60, ..ConnectionOptions::new("stall") },
+        schedule: Schedule { time_limit: Duration::from_secs(6), ..Schedule::default() },
         threads: 1,
-        records: false,
+        ..Plan::new(78, vec![Broker::new("ours", "127.0.0.1", broker.address().port())], publishers, vec![group])
     }
 }
 

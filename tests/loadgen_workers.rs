@@ -8,48 +8,17 @@ use std::time::Duration;
 use support::BrokerProcess;
 use tenbin_loadgen::run::{
     Audience, Broker, Carrier, ConnectionOptions, CutWhose, Cuts, Idle, Outcome, Pace, Plan, Publishers, Reports,
-    Schedule, Service, Spread, Version, WillOptions, Work, run_plan,
+    Schedule, Service, Version, WillOptions, Work, run_plan,
 };
 
 /// Nobody, at one broker.
 fn plan(port: u16) -> Plan {
+    let publishers = Publishers { qos: 1, payload: 64, in_flight: 20, ..Publishers::new(0, "jobs/{publisher}") };
     Plan {
-        tag: 4711,
-        brokers: vec![Broker { name: "ours".into(), host: "127.0.0.1".into(), port }],
-        connection: ConnectionOptions {
-            version: Version::V5,
-            user_name: None,
-            password: None,
-            tls: None,
-            keep_alive: 30,
-            session_expiry: None,
-            client_id_prefix: "lg".into(),
-            will: None,
-        },
-        publishers: Publishers {
-            count: 0,
-            qos: 1,
-            retain: false,
-            topic: "jobs/{publisher}".into(),
-            topics: 1,
-            payload: 64,
-            messages: None,
-            pace: Pace::Unlimited,
-            in_flight: 20,
-            spread: Spread::InTurns,
-        },
-        audiences: vec![],
-        idle: None,
-        cuts: None,
-        schedule: Schedule {
-            // Only failing tests last so long.
-            time_limit: Duration::from_secs(60),
-            ramp_up: 0,
-            ramp_down: 0,
-            subscriber_timeout: Duration::from_secs(20),
-        },
-        threads: 2,
-        records: false,
+        connection: ConnectionOptions { keep_alive: 30, ..ConnectionOptions::new("lg") },
+        // Only failing tests last so long.
+        schedule: Schedule { subscriber_timeout: Duration::from_secs(20), ..Schedule::default() },
+        ..Plan::new(4711, vec![Broker::new("ours", "127.0.0.1", port)], publishers, vec![])
     }
 }
 
@@ -59,15 +28,7 @@ fn publishers(plan: &Plan, count: u32, messages: u64, interval: Duration) -> Pub
 }
 
 fn audience(name: &str, count: u32, qos: u8) -> Audience {
-    Audience {
-        name: name.into(),
-        count,
-        filter: "jobs/#".into(),
-        share: None,
-        qos,
-        spread: Spread::InTurns,
-        work: None,
-    }
+    Audience { qos, ..Audience::new(name, count, "jobs/#") }
 }
 
 fn group(name: &str, count: u32, qos: u8, work: Work) -> Audience {

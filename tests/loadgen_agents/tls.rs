@@ -180,3 +180,44 @@ fn a_broker_that_nobody_vouches_for_is_not_connected_to() {
     let error = failure(command);
     assert!(error.starts_with("tenbin: cannot use /nonexistent/root.pem: No such file"), "{error}");
 }
+
+#[test]
+fn simulated_workers_use_tls_and_come_back_with_it() {
+    let (broker, authority) = (BrokerProcess::start(&[]), Authority::new("tests"));
+    let guard = authority.guard(broker.address(), true);
+    let chain = format!("{};{}", authority.path("client.pem"), authority.path("middle.pem"));
+    let mut command = run(&guard);
+    command.args(["--ca", &authority.path("root.pem"), "--client-key", &authority.path("client.key")]);
+    command.args(["--client-cert", &chain, "--qos", "1", "--messages", "1000", "--interval", "2ms"]);
+    command.args(["--subscribers", "2", "--shared", "--service", "1ms", "--reports", "pingreq"]);
+    command.args(["--session-expiry", "60s", "--cut", "subscribers:300ms/50ms"]);
+    let summary = summary(command);
+    let (verdict, connections) = (&summary["verdict"], &summary["connections"]);
+    assert_eq!((&verdict["expected"], &verdict["lost"]), (&1000.into(), &0.into()), "{summary}");
+    let cut = connections["cut"].as_u64().expect("a number");
+    assert!(cut >= 3 && connections["sessions_present"].as_u64() == Some(cut), "{connections}");
+    assert_eq!(connections["lost"], 0, "{connections}");
+    assert!(summary["audiences"][0]["waiting"]["count"].as_u64() >= Some(1000), "they are workers: {summary}");
+}
+
+#[test]
+fn idle_connections_use_tls_and_come_back_with_it() {
+    let (broker, authority) = (BrokerProcess::start(&[]), Authority::new("tests"));
+    let guard = authority.guard(broker.address(), false);
+    let mut command = run(&guard);
+    command.args(["--ca", &authority.path("root.pem"), "--publishers", "0", "--subscribers", "0", "--time", "4"]);
+    // Those that are not cut are closed after 3 s if they are silent.
+    command.args(["--conns", "60", "--session-expiry", "60s", "--keep-alive", "2", "--cut", "idle:200ms/20ms"]);
+    let connections = &summary(command)["connections"];
+    let cut = connections["cut"].as_u64().expect("a number");
+    assert!(cut >= 5 && connections["sessions_present"].as_u64() == Some(cut), "{connections}");
+    let numbers = ["refused", "lost"].map(|name| connections[name].as_u64());
+    assert_eq!(numbers, [Some(0), Some(0)], "{connections}");
+    assert_eq!(connections["accepted"].as_u64(), Some(60 + cut), "{connections}");
+
+    let other = Authority::new("somebody else");
+    let mut command = run(&guard);
+    command.args(["--ca", &other.path("root.pem"), "--publishers", "0", "--subscribers", "0", "--conns", "60"]);
+    let error = failure(command);
+    assert!(error.contains(&guard) && error.ends_with("(no known authority vouches for the broker: --ca)"), "{error}");
+}

@@ -20,7 +20,7 @@ pub struct ClientError {
 pub enum ClientErrorKind {
     /// The caller: an option or an argument that MQTT does not allow.
     Invalid(String),
-    /// The network: no TCP connection.
+    /// The network: no TCP connection, or nothing that could be made of it ([`ClientOptions::over`](crate::ClientOptions::over)).
     Unreachable(Arc<io::Error>),
     /// The broker refused the connection in CONNACK.
     Refused {

@@ -42,6 +42,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod byte_stream;
 mod client;
 mod command;
 mod error;

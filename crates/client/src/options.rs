@@ -1,16 +1,21 @@
-use std::fmt;
+use std::future::Future;
 use std::num::NonZeroU16;
 use std::time::Duration;
+use std::{fmt, io};
 
 use bytes::Bytes;
 use tenbin_codec::{Connect, ProtocolVersion, ReportCarrier, ReportCarriers, Text, Will};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 
+use crate::byte_stream::Over;
 use crate::{LoadReporter, Reconnect};
 
 /// How and as whom a client connects. Each method sets one thing and gives the options back.
 #[derive(Clone)]
 pub struct ClientOptions {
     pub(crate) broker: String,
+    pub(crate) over: Option<Over>,
     pub(crate) client_id: String,
     pub(crate) version: ProtocolVersion,
     pub(crate) clean_start: bool,
@@ -44,6 +49,7 @@ impl ClientOptions {
     pub fn new(broker: impl Into<String>, client_id: impl Into<String>) -> Self {
         Self {
             broker: broker.into(),
+            over: None,
             client_id: client_id.into(),
             version: ProtocolVersion::V5,
             clean_start: true,
@@ -58,6 +64,19 @@ impl ClientOptions {
             reconnect: Reconnect::default(),
             queue: 1024,
         }
+    }
+
+    /// What carries the packets: what `wrap` makes of each TCP connection to the broker, as TLS. Default: TCP itself.
+    /// Its time is part of the ten seconds that a connection may take, and its errors are
+    /// [`Unreachable`](crate::ClientErrorKind::Unreachable).
+    #[must_use]
+    pub fn over<S, F>(mut self, wrap: impl Fn(TcpStream) -> F + Send + Sync + 'static) -> Self
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        F: Future<Output = io::Result<S>> + Send + 'static,
+    {
+        self.over = Some(Over::new(wrap));
+        self
     }
 
     /// The version to speak; default 5.0.
@@ -216,6 +235,7 @@ impl fmt::Debug for ClientOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientOptions")
             .field("broker", &self.broker)
+            .field("over", &self.over)
             .field("client_id", &self.client_id)
             .field("version", &self.version)
             .field("clean_start", &self.clean_start)

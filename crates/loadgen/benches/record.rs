@@ -11,59 +11,15 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use rustix::time::{ClockId, clock_gettime};
-use tenbin_loadgen::run::{
-    Audience, Broker, ConnectionOptions, Layout, Pace, Plan, Publishers, Recorder, Schedule, Spread, Stamp, Version,
-};
+use tenbin_loadgen::run::{Audience, Broker, Layout, Plan, Publishers, Recorder, Stamp};
 
 const START_NS: u64 = 1_800_000_000_000_000_000;
 
 /// `count` subscribers to `filter`, and as many publishers with one topic each.
 fn plan(publishers: u32, count: u32, filter: &str, share: Option<&str>) -> Plan {
-    Plan {
-        tag: 7,
-        brokers: vec![Broker { name: "a".into(), host: "localhost".into(), port: 1883 }],
-        connection: ConnectionOptions {
-            version: Version::V5,
-            user_name: None,
-            password: None,
-            tls: None,
-            keep_alive: 0,
-            session_expiry: None,
-            client_id_prefix: "x".into(),
-            will: None,
-        },
-        publishers: Publishers {
-            count: publishers,
-            qos: 0,
-            retain: false,
-            topic: "t/{publisher}".into(),
-            topics: 1,
-            payload: 100,
-            messages: None,
-            pace: Pace::Unlimited,
-            in_flight: 1,
-            spread: Spread::InTurns,
-        },
-        audiences: vec![Audience {
-            name: "all".into(),
-            count,
-            filter: filter.into(),
-            share: share.map(Into::into),
-            qos: 0,
-            spread: Spread::InTurns,
-            work: None,
-        }],
-        idle: None,
-        cuts: None,
-        schedule: Schedule {
-            time_limit: Duration::from_secs(60),
-            ramp_up: 0,
-            ramp_down: 0,
-            subscriber_timeout: Duration::from_secs(5),
-        },
-        threads: 1,
-        records: false,
-    }
+    let publishers = Publishers { payload: 100, ..Publishers::new(publishers, "t/{publisher}") };
+    let audience = Audience { share: share.map(Into::into), ..Audience::new("all", count, filter) };
+    Plan { threads: 1, ..Plan::new(7, vec![Broker::new("a", "localhost", 1883)], publishers, vec![audience]) }
 }
 
 /// The n-th arrival: receiver, stream and sequence number.

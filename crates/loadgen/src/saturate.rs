@@ -60,6 +60,9 @@ pub(crate) fn faults(outcome: &Outcome, rate: f64, step: Duration, bound: &Asser
     if outcome.verdict.lost > 0 {
         faults.push(format!("lost {}", outcome.verdict.lost));
     }
+    if !outcome.gives_messages_up() {
+        faults.extend(outcome.untaken().map(|(count, why)| format!("{why} {count}")));
+    }
     let (due, published) = (rate * step.as_secs_f64(), outcome.published.messages as f64);
     if published < REACHED * due {
         faults.push(format!("published {:.0} % of what was due", 100.0 * published / due));
@@ -173,6 +176,8 @@ mod tests {
         assert_eq!(faults(&outcome, 500.0, "p99<50ms"), ["p99 = 61.2 ms, wanted < 50 ms", "lost 3"]);
         outcome.verdict.lost = 0;
         assert!(faults(&outcome, 500.0, "p99<100ms").is_empty());
+        let unanswered = Outcome { unacknowledged: 1, ..outcome.clone() };
+        assert_eq!(faults(&unanswered, 500.0, "p99<100ms"), ["never acknowledged 1"]);
         assert_eq!(faults(&outcome, 1000.0, "p99<100ms"), ["published 50 % of what was due"]);
     }
 

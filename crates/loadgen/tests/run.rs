@@ -122,22 +122,24 @@ fn a_damaged_message_is_wrong_and_lost() {
 
 #[test]
 fn what_is_not_acknowledged_or_refused_is_no_silent_success() {
-    for (faults, figures, note) in [
+    for (faults, figures, verdict, note) in [
         (
             Faults { swallow: Some(5), ..Faults::default() },
-            "published=5,lost=0,unacknowledged=1,not_taken=0",
+            "published=5,lost=0,unacknowledged=1,not_taken=0,missing=1",
+            "\n  missing, but not in lost: never acknowledged 1\n",
             "note: 1 messages were sent and never acknowledged",
         ),
         (
             Faults { refuse: true, ..Faults::default() },
-            "expected=0,unacknowledged=0,not_taken=20",
+            "expected=0,unacknowledged=0,not_taken=20,missing=20",
+            "\n  missing, but not in lost: refused by the broker 20\n",
             "note: 20 messages were not taken",
         ),
     ] {
         let address = fake_broker::start(faults);
         let line = "--qos 1 --in-flight 1 --messages 20 --time 1 --subscriber-timeout 300ms";
         let text = run(&format!("run --broker {address} {line} --assert {figures}"));
-        assert!(text.contains(note), "{text}");
+        assert!(text.contains(verdict) && text.contains(note), "{text}");
     }
     let address = fake_broker::start(Faults::default());
     let text = run(&format!("run --broker {address} --topic a --filter b --assert expected=0,published=100"));

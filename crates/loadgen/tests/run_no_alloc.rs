@@ -6,9 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tenbin_loadgen::run::{
-    Audience, Broker, ConnectionOptions, Pace, Plan, Publishers, Schedule, Spread, Version, run_plan,
-};
+use tenbin_loadgen::run::{Audience, Broker, ConnectionOptions, Pace, Plan, Publishers, run_plan};
 
 /// Of all threads: those of a driver are its own.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -59,50 +57,11 @@ fn serve(listener: &TcpListener) -> std::io::Result<()> {
 fn allocations_of(messages: u64, pace: Pace) -> u64 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("it is bound").port();
+    let publishers = Publishers { payload: 100, messages: Some(messages), pace, ..Publishers::new(1, "t") };
+    let brokers = vec![Broker::new("pump", "127.0.0.1", port)];
     let plan = Plan {
-        tag: 7,
-        brokers: vec![Broker { name: "pump".into(), host: "127.0.0.1".into(), port }],
-        connection: ConnectionOptions {
-            version: Version::V5,
-            user_name: None,
-            password: None,
-            tls: None,
-            keep_alive: 0,
-            session_expiry: None,
-            client_id_prefix: "a".into(),
-            will: None,
-        },
-        publishers: Publishers {
-            count: 1,
-            qos: 0,
-            retain: false,
-            topic: "t".into(),
-            topics: 1,
-            payload: 100,
-            messages: Some(messages),
-            pace,
-            in_flight: 1,
-            spread: Spread::InTurns,
-        },
-        audiences: vec![Audience {
-            name: "all".into(),
-            count: 1,
-            filter: "t".into(),
-            share: None,
-            qos: 0,
-            spread: Spread::InTurns,
-            work: None,
-        }],
-        idle: None,
-        cuts: None,
-        schedule: Schedule {
-            time_limit: Duration::from_secs(60),
-            ramp_up: 0,
-            ramp_down: 0,
-            subscriber_timeout: Duration::from_secs(5),
-        },
-        threads: 2,
-        records: false,
+        connection: ConnectionOptions::new("a"),
+        ..Plan::new(7, brokers, publishers, vec![Audience::new("all", 1, "t")])
     };
     std::thread::scope(|scope| {
         // At the end the subscriber is gone first, which is as good as the end of the stream.

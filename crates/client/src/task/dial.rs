@@ -1,17 +1,18 @@
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 use tenbin_codec::{ConnAck, Connect, Decoded, Decoder, Packet, WriteBuffer};
 use tenbin_session::Violation;
 use tokio::net::TcpStream;
 
-use crate::{ClientErrorKind, DisconnectReason};
+use super::stream::Stream;
+use crate::ClientErrorKind;
+use crate::byte_stream::Over;
 
 /// A connection that the broker accepted.
 pub(super) struct Dialed {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Stream,
     /// What came after CONNACK.
     pub(super) input: BytesMut,
     pub(super) decoder: Decoder,
@@ -19,26 +20,23 @@ pub(super) struct Dialed {
 }
 
 /// Connects and asks to be taken. Cancel safe: what is half done is closed.
-pub(super) async fn dial(broker: &str, connect: &Connect) -> Result<Dialed, ClientErrorKind> {
-    tokio::time::timeout(DIAL_MAX, shake_hands(broker, connect)).await.unwrap_or(Err(ClientErrorKind::NoAnswer))
+pub(super) async fn dial(broker: &str, over: Option<&Over>, connect: &Connect) -> Result<Dialed, ClientErrorKind> {
+    let done = tokio::time::timeout(DIAL_MAX, shake_hands(broker, over, connect)).await;
+    done.unwrap_or(Err(ClientErrorKind::NoAnswer))
 }
 
-async fn shake_hands(broker: &str, connect: &Connect) -> Result<Dialed, ClientErrorKind> {
+async fn shake_hands(broker: &str, over: Option<&Over>, connect: &Connect) -> Result<Dialed, ClientErrorKind> {
     let unreachable = |error| ClientErrorKind::Unreachable(Arc::new(error));
-    let lost = |error: io::Error| ClientErrorKind::Lost(error.into());
     let stream = TcpStream::connect(broker).await.map_err(unreachable)?;
     stream.set_nodelay(true).map_err(unreachable)?;
+    let mut stream = Stream::new(match over {
+        Some(over) => over.wrap(stream).await.map_err(unreachable)?,
+        None => Box::new(stream),
+    });
 
     let mut out = WriteBuffer::new();
     Packet::Connect(Box::new(connect.clone())).encode(connect.version, &mut out);
-    while out.has_remaining() {
-        stream.writable().await.map_err(lost)?;
-        match stream.try_write(out.chunk()) {
-            Ok(count) => out.advance(count),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(lost(error)),
-        }
-    }
+    stream.write(&mut out).await.map_err(|error| ClientErrorKind::Lost(error.into()))?;
 
     let mut decoder = Decoder::client(connect.version, u32::MAX);
     let mut input = BytesMut::with_capacity(INPUT_FIRST);
@@ -55,13 +53,7 @@ async fn shake_hands(broker: &str, connect: &Connect) -> Result<Dialed, ClientEr
             Err(error) => error.into(),
             Ok(Decoded::NeedMore(_)) => {
                 input.reserve(INPUT_FIRST);
-                stream.readable().await.map_err(lost)?;
-                match stream.try_read_buf(&mut input) {
-                    Ok(0) => return Err(ClientErrorKind::Lost(DisconnectReason::Closed)),
-                    Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(error) => return Err(lost(error)),
-                }
+                stream.read(&mut input).await.map_err(ClientErrorKind::Lost)?;
                 continue;
             }
         };

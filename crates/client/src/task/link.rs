@@ -1,26 +1,25 @@
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io;
 use std::time::{Duration, Instant};
 
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 use tenbin_codec::{AckProperties, Decoder, ReasonCode, Text, WriteBuffer};
 use tenbin_session::{Connection, PendingAck, Session};
-use tokio::io::{Interest, Ready};
-use tokio::net::TcpStream;
 
 use super::pings::Pings;
+use super::stream::Stream;
 use crate::command::Reply;
 use crate::{ClientErrorKind, DisconnectReason};
 
-/// One Network Connection: the socket, what is read and not decoded, what is encoded and not written.
+/// One Network Connection: the stream, what is read and not decoded, what is encoded and not written.
 pub(super) struct Link {
     pub(super) decoder: Decoder,
     pub(super) input: BytesMut,
     pub(super) connection: Connection,
     pub(super) out: WriteBuffer,
     pub(super) pings: Pings,
-    stream: TcpStream,
-    /// Bytes written so far.
+    stream: Stream,
+    /// Bytes of which it is known that they are written.
     written: u64,
     /// QoS 0 messages in `out`: answered when so many bytes are written.
     unwritten: VecDeque<(u64, Reply<ReasonCode>)>,
@@ -29,69 +28,44 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(
-        stream: TcpStream,
-        input: BytesMut,
-        decoder: Decoder,
-        connection: Connection,
-        pings: Pings,
-    ) -> Self {
+    pub(super) fn new(stream: Stream, input: BytesMut, decoder: Decoder, connection: Connection, pings: Pings) -> Self {
         Self {
             decoder,
             input,
             connection,
             out: WriteBuffer::new(),
             pings,
+            written: stream.written(),
             stream,
-            written: 0,
             unwritten: VecDeque::new(),
             requested: 0,
         }
     }
 
-    /// Waits until the socket can be read, if `reading`, or written, if there is something to write. For ever
-    /// if neither. Cancel safe.
-    pub(super) async fn ready(&self, reading: bool) -> io::Result<Ready> {
-        let interest = match (reading, self.out.is_empty()) {
-            (true, true) => Interest::READABLE,
-            (true, false) => Interest::READABLE | Interest::WRITABLE,
-            (false, false) => Interest::WRITABLE,
-            (false, true) => return std::future::pending().await,
-        };
-        self.stream.ready(interest).await
+    /// Waits until something is read, if `reading`, or written, if there is something to write, or something is to be
+    /// reported early. Whether something is read. Cancel safe.
+    pub(super) async fn exchange(&mut self, reading: bool) -> Result<bool, DisconnectReason> {
+        if reading {
+            self.make_room();
+        }
+        let input = reading.then_some(&mut self.input);
+        tokio::select! {
+            read = self.stream.exchange(input, &mut self.out) => read,
+            () = self.pings.news() => Ok(false),
+        }
     }
 
     /// Reads what is there, at most about [`READ_CHUNK`]. `false`: nothing is.
     pub(super) fn read(&mut self) -> Result<bool, DisconnectReason> {
-        // A packet that is larger than a chunk grows the buffer as it comes, whatever size it claims to have.
-        if self.input.capacity() - self.input.len() < READ_MIN {
-            self.input.reserve(READ_CHUNK);
-        }
-        match self.stream.try_read_buf(&mut self.input) {
-            Ok(0) => Err(DisconnectReason::Closed),
-            Ok(_) => Ok(true),
-            Err(error) if is_try_again(&error) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        self.make_room();
+        self.stream.read_now(&mut self.input)
     }
 
-    /// Writes as much as the socket takes now, many packets at a time.
+    /// Writes as much as goes out now, and answers for what has gone.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        let before = self.written;
-        while !self.out.is_empty() {
-            let mut slices = [IoSlice::new(&[]); SLICES];
-            let filled = self.out.chunks_vectored(&mut slices);
-            match self.stream.try_write_vectored(&slices[..filled]) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => {
-                    self.out.advance(count);
-                    self.written += count as u64;
-                }
-                Err(error) if is_try_again(&error) => break,
-                Err(error) => return Err(error),
-            }
-        }
-        if self.written > before {
+        self.stream.write_now(&mut self.out)?;
+        if self.stream.written() > self.written {
+            self.written = self.stream.written();
             self.requested = self.requested.min(self.out.len());
             self.pings.sent(Instant::now());
             while self.unwritten.front().is_some_and(|(end, _)| *end <= self.written) {
@@ -106,7 +80,7 @@ impl Link {
     /// The message that was just appended has no acknowledgement: `reply` is due when it is written.
     pub(super) fn answer_when_written(&mut self, reply: Reply<ReasonCode>) {
         if !reply.is_closed() {
-            self.unwritten.push_back((self.written + self.out.len() as u64, reply));
+            self.unwritten.push_back((self.stream.written() + self.out.len() as u64, reply));
         }
     }
 
@@ -143,20 +117,19 @@ impl Link {
         let written = tokio::time::timeout(limit, async {
             loop {
                 self.flush()?;
-                if self.out.is_empty() {
-                    return Ok(());
+                if self.stream.is_written(&self.out) {
+                    return self.stream.shutdown().await.map_err(DisconnectReason::from);
                 }
-                self.ready(false).await?;
+                self.stream.exchange(None, &mut self.out).await?;
             }
         });
         let timed_out = || DisconnectReason::from(io::Error::from(io::ErrorKind::TimedOut));
         written.await.unwrap_or_else(|_| Err(timed_out()))?;
-        // SHUT_WR through the asynchronous interface alone; it never waits.
-        tokio::io::AsyncWriteExt::shutdown(&mut self.stream).await?;
         let _ = tokio::time::timeout(limit, async {
             loop {
                 self.input.clear();
-                if self.ready(true).await.is_err() || self.read().is_err() {
+                self.make_room();
+                if self.stream.read(&mut self.input).await.is_err() {
                     return;
                 }
             }
@@ -177,10 +150,13 @@ impl Link {
         }
         self.connection.into_session()
     }
-}
 
-fn is_try_again(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+    fn make_room(&mut self) {
+        // A packet that is larger than a chunk grows the buffer as it comes, whatever size it claims to have.
+        if self.input.capacity() - self.input.len() < READ_MIN {
+            self.input.reserve(READ_CHUNK);
+        }
+    }
 }
 
 /// The read buffer grows by so many bytes at a time.
@@ -191,5 +167,3 @@ const READ_MIN: usize = 4 * 1024;
 const OUT_MAX: usize = 64 * 1024;
 /// Replies may be so many bytes.
 const REPLIES_MAX: usize = 1024 * 1024;
-/// Pieces in one vectored write.
-const SLICES: usize = 64;

@@ -82,9 +82,10 @@ impl Task {
                 armed = Some(due);
             }
             tokio::select! {
-                ready = link.ready(reading) => {
-                    if ready?.is_readable() && reading {
-                        self.read(link)?;
+                // Where only news has come, what is due is looked at anew.
+                read = link.exchange(reading) => {
+                    if read? {
+                        self.receive(link, Instant::now())?;
                     }
                 }
                 command = self.commands.recv(), if self.takes_commands(link) => {
@@ -113,7 +114,6 @@ impl Task {
                         self.receive(link, now)?;
                     }
                 }
-                () = link.pings.news() => {} // what is due is looked at anew
                 () = &mut timer, if armed.is_some() => {
                     armed = None;
                     self.keep_alive(link)?;

@@ -1,11 +1,16 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tenbin_client::{
-    Client, ClientErrorKind, ClientEvent, ClientOptions, DisconnectReason, ProtocolVersion, ReasonCode, Reconnect,
+    Client, ClientErrorKind, ClientEvent, ClientOptions, DisconnectReason, OutgoingMessage, ProtocolVersion, QoS,
+    ReasonCode, Reconnect,
 };
 use tenbin_codec::{ConnAck, Packet};
+use tokio::io::BufStream;
+use tokio::net::TcpStream;
 
-use crate::script::{Server, next, within};
+use crate::script::{Server, next, next_message, topic, within};
 
 #[tokio::test]
 async fn a_refusal_names_reason_broker_and_client() {
@@ -137,4 +142,45 @@ async fn a_broker_that_breaks_a_rule_is_told_why_and_left() {
         let event = next(&mut events).await;
         let ClientEvent::Disconnected { reason: DisconnectReason::Violation(_) } = event else { panic!("{event:?}") };
     }
+}
+
+/// What is written into a `BufStream` stays there until it is flushed, as in TLS.
+#[tokio::test]
+async fn packets_go_over_what_is_made_of_each_connection_and_none_is_kept_back_in_it() {
+    let (server, made) = (Server::start().await, Arc::new(AtomicU32::new(0)));
+    let count = Arc::clone(&made);
+    let options = server.options().over(move |stream| {
+        count.fetch_add(1, Ordering::Relaxed);
+        async { Ok(BufStream::new(stream)) }
+    });
+    let (client, mut events, peer) = server.client(options).await;
+    drop(peer);
+    let (mut peer, _) = server.welcome(false).await;
+    assert!(matches!(next(&mut events).await, ClientEvent::Disconnected { .. }));
+    assert!(matches!(next(&mut events).await, ClientEvent::Connected { .. }));
+    assert_eq!(made.load(Ordering::Relaxed), 2);
+
+    // Larger than the stream's own buffer, and smaller.
+    for length in [100_000, 1] {
+        let written = client.publish(OutgoingMessage::new(topic("t"), vec![7; length])).await.unwrap();
+        assert_eq!(peer.receive_publish().await.payload.len(), length);
+        within(written).await.unwrap();
+        peer.publish(QoS::AtMostOnce, 0, false, &"x".repeat(length)).await;
+        assert_eq!(next_message(&mut events).await.payload.len(), length);
+    }
+    let (done, ()) = tokio::join!(within(client.disconnect()), async {
+        assert!(matches!(peer.receive().await, Packet::Disconnect(_)));
+        assert!(peer.try_receive().await.is_none());
+        drop(peer);
+    });
+    done.unwrap();
+}
+
+#[tokio::test]
+async fn what_cannot_be_made_of_a_connection_is_told() {
+    let server = Server::start().await;
+    let options = server.options().over(|_| async { Err::<TcpStream, _>(std::io::Error::other("no trust")) });
+    let error = within(Client::connect(options)).await.unwrap_err();
+    assert!(matches!(error.kind(), ClientErrorKind::Unreachable(_)), "{error}");
+    assert!(error.to_string().contains("no trust"), "{error}");
 }

@@ -5,9 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde::{Serialize, Serializer};
 
-use crate::run::{
-    Audience, ConnectionOptions, Pace, Plan, Publishers, Schedule, Spread, Stamp, Version, planning, values::qos,
-};
+use crate::run::{Audience, Plan, Publishers, Schedule, Stamp, planning, values::qos};
 use crate::target::{RunningBroker, TargetList};
 use crate::values::{positive_seconds, positive_whole_seconds};
 
@@ -101,53 +99,27 @@ impl PatternArgs {
 
     /// A run of `pattern` on its brokers.
     pub(super) fn plan(&self, pattern: Pattern, qos: u8, brokers: &[RunningBroker]) -> Plan {
-        let tag = planning::random();
         let members = if pattern.shared { self.members } else { 1 };
-        let topic = "loadgen/pattern".to_owned();
+        let publishers = Publishers {
+            qos,
+            payload: self.payload,
+            in_flight: self.in_flight,
+            ..Publishers::new(self.publishers, TOPIC)
+        };
+        let application = Audience {
+            share: pattern.shared.then(|| "application".to_owned()),
+            qos,
+            ..Audience::new("application", members * brokers.len() as u32, TOPIC)
+        };
+        let brokers = brokers.iter().map(RunningBroker::place).collect();
         Plan {
-            tag,
-            brokers: brokers.iter().map(RunningBroker::place).collect(),
-            connection: ConnectionOptions {
-                version: Version::V5,
-                user_name: None,
-                password: None,
-                tls: None,
-                keep_alive: 0,
-                session_expiry: None,
-                client_id_prefix: format!("tenbin-{tag:04x}"),
-                will: None,
-            },
-            publishers: Publishers {
-                count: self.publishers,
-                qos,
-                retain: false,
-                topic: topic.clone(),
-                topics: 1,
-                payload: self.payload,
-                messages: None,
-                pace: Pace::Unlimited,
-                in_flight: self.in_flight,
-                spread: Spread::InTurns,
-            },
-            audiences: vec![Audience {
-                name: "application".to_owned(),
-                count: members * brokers.len() as u32,
-                filter: topic,
-                share: pattern.shared.then(|| "application".to_owned()),
-                qos,
-                spread: Spread::InTurns,
-                work: None,
-            }],
-            idle: None,
-            cuts: None,
             schedule: Schedule {
                 time_limit: Duration::from_secs(self.time.into()),
-                ramp_up: 0,
-                ramp_down: 0,
                 subscriber_timeout: self.subscriber_timeout,
+                ..Schedule::default()
             },
             threads: self.threads,
-            records: false,
+            ..Plan::new(planning::random(), brokers, publishers, vec![application])
         }
     }
 }
@@ -166,11 +138,14 @@ impl Serialize for Pattern {
     }
 }
 
+const TOPIC: &str = "loadgen/pattern";
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::run::Pace;
 
     #[derive(Parser)]
     struct Cli {

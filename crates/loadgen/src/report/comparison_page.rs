@@ -35,7 +35,9 @@ fn page(title: &str, runs: &[Compared<'_>]) -> Page {
     let names = names(runs);
     let repeated = runs.len() / names.len().max(1);
     let mut page = Page::new(title, &format!("{} runs of {}", count(runs.len() as u64), names.join(", ")));
-    let faults = runs.iter().filter(|run| run.outcome.verdict.lost > 0 || run.outcome.verdict.duplicated > 0).count();
+    let is_whole = |outcome: &Outcome| outcome.verdict.lost == 0 && outcome.untaken().next().is_none();
+    let is_faulty = |run: &&Compared<'_>| !is_whole(run.outcome) || run.outcome.verdict.duplicated > 0;
+    let faults = runs.iter().filter(is_faulty).count();
     match faults {
         0 => page.banner(Tone::Good, "✓ Nothing lost, nothing duplicated in any of them."),
         _ => page.banner(Tone::Bad, &format!("✗ Messages lost or duplicated in {faults} of {} runs.", runs.len())),

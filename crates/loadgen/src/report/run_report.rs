@@ -5,7 +5,7 @@ use std::path::Path;
 use super::html::{Page, Tone};
 use super::{number, run_csv, run_figures, run_tables, write_file};
 use crate::LoadgenError;
-use crate::run::{MessageRecord, Outcome, Plan};
+use crate::run::{MessageRecord, Outcome, Plan, utc};
 
 /// Writes `summary.json` (`outcome`, without the password), `report.html`, an SVG file for each of its figures, and
 /// where there are `records`, `messages.csv`. The directory is made if it is not there.
@@ -26,12 +26,12 @@ pub fn write(directory: &Path, outcome: &Outcome, records: Option<&[MessageRecor
 
 fn page(outcome: &Outcome, records: Option<&[MessageRecord]>) -> Page {
     let brokers: Vec<_> = outcome.plan.brokers.iter().map(|broker| broker.name.as_str()).collect();
-    let began = date(outcome.started_unix_ms);
+    let began = utc::to_the_second(outcome.started_unix_ms);
     let title = format!("Load on {}", brokers.join(", "));
     let mut page =
         Page::new(&title, &format!("{began} UTC, {} s. {}", number::short(outcome.seconds), plan_text(&outcome.plan)));
 
-    let (tone, verdict) = run_tables::verdict_text(&outcome.verdict);
+    let (tone, verdict) = run_tables::verdict_text(outcome);
     page.banner(tone, &verdict);
     page.tiles(&run_tables::tiles(outcome));
     if !outcome.notes.is_empty() {
@@ -92,21 +92,6 @@ fn without_password(outcome: &Outcome) -> Outcome {
     outcome
 }
 
-/// `2025-11-21 20:29:07`, UTC.
-fn date(unix_ms: u64) -> String {
-    let (days, second) = (unix_ms / 1000 / 86_400, unix_ms / 1000 % 86_400);
-    // Years that begin in March have their leap day at the end; 400 of them always have 146,097 days.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
@@ -114,14 +99,18 @@ mod tests {
     use super::super::sample::{self, Directory};
     use super::super::{Compared, comparison_page, scenario_page};
     use super::*;
+    use crate::run::Verdict;
 
     #[test]
-    fn dates_are_utc() {
-        assert_eq!(date(0), "1970-01-01 00:00:00");
-        assert_eq!(date(951_782_399_000), "2000-02-28 23:59:59");
-        assert_eq!(date(951_868_799_999), "2000-02-29 23:59:59");
-        assert_eq!(date(1_763_756_947_000), "2025-11-21 20:29:07");
-        assert_eq!(date(4_107_542_400_000), "2100-03-01 00:00:00");
+    fn a_run_in_which_something_was_never_acknowledged_is_no_good_one() {
+        let text = |unacknowledged| {
+            let mut outcome = Outcome { unacknowledged, ..sample::stalled_run().0 };
+            outcome.verdict = Verdict { expected: 9, received: 9, exact: true, ..Verdict::default() };
+            run_tables::verdict_text(&outcome)
+        };
+        assert_eq!(text(0), (Tone::Good, "✓ All 9 deliveries came, once and in order.".to_owned()));
+        let missing = "Messages that are not expected, but missing: 2 never acknowledged.";
+        assert_eq!(text(2), (Tone::Bad, format!("✗ All 9 expected deliveries came. {missing}")));
     }
 
     #[test]

@@ -16,7 +16,13 @@ pub(super) fn audience_name(outcome: &Outcome, audience: &AudienceOutcome) -> St
 }
 
 /// The run in one sentence: what became of its messages.
-pub(super) fn verdict_text(verdict: &Verdict) -> (Tone, String) {
+pub(super) fn verdict_text(outcome: &Outcome) -> (Tone, String) {
+    let verdict = &outcome.verdict;
+    let missing: Vec<_> = outcome.untaken().map(|(number, why)| format!("{} {why}", count(number))).collect();
+    let beside = match missing.is_empty() {
+        true => String::new(),
+        false => format!(" Messages that are not expected, but missing: {}.", missing.join(", ")),
+    };
     let faults = [
         (verdict.lost, "lost"),
         (verdict.duplicated, "duplicated"),
@@ -31,11 +37,15 @@ pub(super) fn verdict_text(verdict: &Verdict) -> (Tone, String) {
         .collect();
     let of = count(verdict.expected);
     match (found.is_empty(), verdict.exact) {
-        (true, true) => (Tone::Good, format!("✓ All {of} deliveries came, once and in order.")),
-        (true, false) => {
-            (Tone::Good, format!("✓ As many deliveries as expected: {of}. Payloads are too small to tell more."))
+        (true, _) if !missing.is_empty() && !outcome.gives_messages_up() => {
+            (Tone::Bad, format!("✗ All {of} expected deliveries came.{beside}"))
         }
-        (false, _) => (Tone::Bad, format!("✗ Of {of} expected deliveries: {}.", found.join(", "))),
+        (true, true) => (Tone::Good, format!("✓ All {of} deliveries came, once and in order.{beside}")),
+        (true, false) => {
+            let all = format!("✓ As many deliveries as expected: {of}. Payloads are too small to tell more.{beside}");
+            (Tone::Good, all)
+        }
+        (false, _) => (Tone::Bad, format!("✗ Of {of} expected deliveries: {}.{beside}", found.join(", "))),
     }
 }
 

@@ -13,8 +13,7 @@ use super::scenario_trace::RunTrace;
 use crate::ledger::LedgerTotals;
 use crate::run::{
     Audience, AudienceOutcome, Broker, BrokerUsage, ConnectionOptions, Connections, CurvePoint, Latency, MessageRecord,
-    Outcome, Pace, Plan, Publishers, Schedule, Second, Service, Spread, SubscriberOutcome, Throughput, Verdict,
-    Version, Work,
+    Outcome, Pace, Plan, Publishers, Schedule, Second, Service, SubscriberOutcome, Throughput, Verdict, Work,
 };
 use crate::statistics::Summary;
 use crate::{ScenarioArgs, scenario};
@@ -195,50 +194,25 @@ fn outcome(plan: Plan, start_ns: u64, records: &[MessageRecord]) -> Outcome {
 }
 
 fn plan() -> Plan {
+    let publishers = Publishers {
+        qos: 1,
+        payload: 100,
+        messages: Some(u64::from(MESSAGES / 4)),
+        pace: Pace::Open { interval: Duration::from_millis(4) },
+        ..Publishers::new(4, "load/{publisher}")
+    };
+    let work = Work { service: vec![Service::Fixed(Duration::from_millis(1))], parallelism: 1, reports: None };
+    let workers = Audience {
+        share: Some("workers".to_owned()),
+        qos: 1,
+        work: Some(work),
+        ..Audience::new("workers", 3, "load/#")
+    };
     Plan {
-        tag: 7,
-        brokers: vec![Broker { name: "tenbin".to_owned(), host: "localhost".to_owned(), port: 1883 }],
-        connection: ConnectionOptions {
-            version: Version::V5,
-            user_name: None,
-            password: None,
-            tls: None,
-            keep_alive: 60,
-            session_expiry: None,
-            client_id_prefix: "sample".to_owned(),
-            will: None,
-        },
-        publishers: Publishers {
-            count: 4,
-            qos: 1,
-            retain: false,
-            topic: "load/{publisher}".to_owned(),
-            topics: 1,
-            payload: 100,
-            messages: Some(u64::from(MESSAGES / 4)),
-            pace: Pace::Open { interval: Duration::from_millis(4) },
-            in_flight: 100,
-            spread: Spread::InTurns,
-        },
-        audiences: vec![Audience {
-            name: "workers".to_owned(),
-            count: 3,
-            filter: "load/#".to_owned(),
-            share: Some("workers".to_owned()),
-            qos: 1,
-            spread: Spread::InTurns,
-            work: Some(Work { service: vec![Service::Fixed(Duration::from_millis(1))], parallelism: 1, reports: None }),
-        }],
-        idle: None,
-        cuts: None,
-        schedule: Schedule {
-            time_limit: Duration::from_secs(60),
-            ramp_up: 2,
-            ramp_down: 1,
-            subscriber_timeout: Duration::from_secs(5),
-        },
-        threads: 2,
+        connection: ConnectionOptions::new("sample"),
+        schedule: Schedule { ramp_up: 2, ramp_down: 1, ..Schedule::default() },
         records: true,
+        ..Plan::new(7, vec![Broker::new("tenbin", "localhost", 1883)], publishers, vec![workers])
     }
 }
 

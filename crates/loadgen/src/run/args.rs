@@ -23,11 +23,11 @@ pub struct RunArgs {
     #[command(flatten)]
     pub(crate) load: LoadArgs,
 
-    /// Fail, with exit code 1, where this does not hold: 'lost=0,p99<50ms'; --help lists the figures
+    /// Fail, with exit code 1, where this does not hold: 'missing=0,p99<50ms'; --help lists the figures
     #[arg(long = "assert", value_name = "EXPR,…", help_heading = "Results")]
     pub(crate) assertions: Vec<Assertions>,
 
-    /// Find the highest rate of publishing at which this holds ('p99<50ms'), nothing is lost and the rate is reached
+    /// Find the highest rate of publishing at which this holds ('p99<50ms'), nothing is missing and the rate is reached
     #[arg(long, value_name = "EXPR,…", help_heading = "Results")]
     #[arg(conflicts_with_all = ["assertions", "interval", "closed", "messages", "time", "out", "junit", "record_file"])]
     pub(crate) find_rate: Option<Assertions>,

@@ -215,6 +215,22 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_missing_only_where_all_was_taken_and_has_come() {
+        let holds = |outcome: &Outcome, text: &str| text.parse::<Assertions>().unwrap().check(outcome)[0].holds;
+        let mut whole = sample::outcome();
+        whole.verdict.lost = 0;
+        assert!(holds(&whole, "missing=0"));
+        let unanswered = Outcome { unacknowledged: 1, ..whole.clone() };
+        let refused = Outcome { not_taken: 1, ..whole.clone() };
+        for outcome in [&unanswered, &refused] {
+            assert!(holds(outcome, "lost=0") && holds(outcome, "missing=1"));
+        }
+        assert!(holds(&sample::outcome(), "missing=3"));
+        whole.plan.publishers.count = 0;
+        assert!(!holds(&whole, "missing=0"), "others publish");
+    }
+
+    #[test]
     fn a_term_that_cannot_be_read_is_named() {
         for (text, term) in [
             ("lost=0,p99<50", "p99<50"),

@@ -136,6 +136,9 @@ pub(crate) const FIGURES: &[Figure] = &[
         Some(o.unacknowledged as f64)
     }),
     number("not_taken", "messages that the broker has refused", |o| Some(o.not_taken as f64)),
+    number("missing", "lost, unacknowledged and not_taken together: 0 where nothing at all is missing", |o| {
+        judged(o, |v| v.lost).map(|lost| lost + (o.unacknowledged + o.not_taken) as f64)
+    }),
     number("unsent", "messages that were due but had not been sent at the end", |o| Some(o.unsent as f64)),
     number("seconds", "how long it took", |o| Some(o.seconds)),
     ms("mean", "latency from the due time: mean", |o| due(o, |l| l.mean)),

@@ -38,7 +38,7 @@ mod self_test;
 mod stamp;
 mod summary;
 mod usage;
-mod utc;
+pub(crate) mod utc;
 pub(crate) mod values;
 mod watch;
 

@@ -24,9 +24,16 @@ impl Outcome {
         lines.into_iter().filter_map(|(is_so, line)| is_so.then_some(line)).collect()
     }
 
+    /// Messages that are missing without being in the verdict, since the broker has never said that it has them: how many,
+    /// and why. None of which there are none.
+    pub(crate) fn untaken(&self) -> impl Iterator<Item = (u64, &'static str)> {
+        let all = [(self.unacknowledged, "never acknowledged"), (self.not_taken, "refused by the broker")];
+        all.into_iter().filter(|(count, _)| *count > 0)
+    }
+
     /// Whether messages that have no acknowledgement may be the run's own doing: it cuts publishers' connections, and what
     /// those had under way at QoS 0, or in a session that ends with them, nobody sends again.
-    pub(super) fn gives_messages_up(&self) -> bool {
+    pub(crate) fn gives_messages_up(&self) -> bool {
         let cuts_publishers = self.plan.cuts.is_some_and(|cuts| cuts.whose == CutWhose::Publishers);
         cuts_publishers && (self.plan.publishers.qos == 0 || self.plan.connection.session_expiry.is_none())
     }
@@ -50,5 +57,7 @@ mod tests {
         assert!(outcome.notes_of_sending()[2].starts_with("nothing is expected"));
         outcome.published.messages = 0;
         assert_eq!(outcome.notes_of_sending().len(), 2, "nothing was published to be expected");
+        assert_eq!(outcome.untaken().collect::<Vec<_>>(), [(1, "never acknowledged"), (2, "refused by the broker")]);
+        assert_eq!(sample::outcome().untaken().count(), 0);
     }
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::Stamp;
+
 /// A run. It is serialized for agents, so that it holds no references and no open files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -33,6 +35,25 @@ pub struct Plan {
     pub records: bool,
 }
 
+impl Plan {
+    /// `publishers` and `audiences` at `brokers`, and nothing else: no idle connections, no cuts, the default
+    /// [`Schedule`], 2 threads, no records. Clients are called `tenbin-TAG-…`, the tag in hexadecimal.
+    pub fn new(tag: u16, brokers: Vec<Broker>, publishers: Publishers, audiences: Vec<Audience>) -> Self {
+        Self {
+            tag,
+            brokers,
+            connection: ConnectionOptions::new(format!("tenbin-{tag:04x}")),
+            publishers,
+            audiences,
+            idle: None,
+            cuts: None,
+            schedule: Schedule::default(),
+            threads: 2,
+            records: false,
+        }
+    }
+}
+
 /// Where a broker listens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Broker {
@@ -42,6 +63,13 @@ pub struct Broker {
     pub host: String,
     /// TCP port.
     pub port: u16,
+}
+
+impl Broker {
+    /// `host`, which reports call `name`.
+    pub fn new(name: impl Into<String>, host: impl Into<String>, port: u16) -> Self {
+        Self { name: name.into(), host: host.into(), port }
+    }
 }
 
 /// What all CONNECT packets and the connections below them have in common.
@@ -64,6 +92,22 @@ pub struct ConnectionOptions {
     pub client_id_prefix: String,
     /// A Will on every publisher and idle connection: one of these goes out for each connection that is cut.
     pub will: Option<WillOptions>,
+}
+
+impl ConnectionOptions {
+    /// MQTT 5.0 on plain TCP, without user name, Keep Alive, Will, and sessions that outlive connections.
+    pub fn new(client_id_prefix: impl Into<String>) -> Self {
+        Self {
+            version: Version::V5,
+            user_name: None,
+            password: None,
+            tls: None,
+            keep_alive: 0,
+            session_expiry: None,
+            client_id_prefix: client_id_prefix.into(),
+            will: None,
+        }
+    }
 }
 
 /// Protocol version.
@@ -123,6 +167,25 @@ pub struct Publishers {
     pub spread: Spread,
 }
 
+impl Publishers {
+    /// Of `count` publishers each sends 20 bytes at QoS 0 to its one topic, as many and as fast as it can; above QoS 0
+    /// with 100 messages in flight.
+    pub fn new(count: u32, topic: impl Into<String>) -> Self {
+        Self {
+            count,
+            qos: 0,
+            retain: false,
+            topic: topic.into(),
+            topics: 1,
+            payload: Stamp::LEN as u32,
+            messages: None,
+            pace: Pace::Unlimited,
+            in_flight: 100,
+            spread: Spread::InTurns,
+        }
+    }
+}
+
 /// When messages go out.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Pace {
@@ -170,6 +233,21 @@ pub struct Audience {
     pub spread: Spread,
     /// What a subscriber does with a message: nothing, or the work of a simulated worker.
     pub work: Option<Work>,
+}
+
+impl Audience {
+    /// `count` subscribers to `filter` at QoS 0, each for itself and without work, over all brokers.
+    pub fn new(name: impl Into<String>, count: u32, filter: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            count,
+            filter: filter.into(),
+            share: None,
+            qos: 0,
+            spread: Spread::InTurns,
+            work: None,
+        }
+    }
 }
 
 /// A simulated worker: messages wait in its own queue and are processed one after the other, or a few at once. They are
@@ -287,4 +365,16 @@ pub struct Schedule {
     pub ramp_down: u32,
     /// Once everything has been published, it ends when nothing has come for so long, or all has.
     pub subscriber_timeout: Duration,
+}
+
+impl Default for Schedule {
+    /// A minute at most, no ramps; five seconds for what is on its way.
+    fn default() -> Self {
+        Self {
+            time_limit: Duration::from_secs(60),
+            ramp_up: 0,
+            ramp_down: 0,
+            subscriber_timeout: Duration::from_secs(5),
+        }
+    }
 }

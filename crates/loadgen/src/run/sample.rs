@@ -1,10 +1,8 @@
 //! An outcome for tests of what is made of outcomes.
 
-use std::time::Duration;
-
 use super::{
-    Audience, AudienceOutcome, Broker, BrokerUsage, ConnectionOptions, Connections, Latency, Outcome, Pace, Plan,
-    Publishers, Schedule, Second, Spread, SubscriberOutcome, Throughput, Verdict, Version,
+    Audience, AudienceOutcome, Broker, BrokerUsage, ConnectionOptions, Connections, Latency, Outcome, Plan, Publishers,
+    Schedule, Second, SubscriberOutcome, Throughput, Verdict,
 };
 
 /// Two workers of one share group, at one broker, four seconds: 1000 messages, of which 3 were lost.
@@ -82,49 +80,11 @@ pub(crate) fn latency() -> Latency {
 }
 
 fn plan() -> Plan {
+    let publishers = Publishers { messages: Some(1000), ..Publishers::new(1, "a") };
+    let workers = Audience { share: Some("workers".into()), ..Audience::new("workers", 2, "a") };
     Plan {
-        tag: 1,
-        brokers: vec![Broker { name: "b".into(), host: "127.0.0.1".into(), port: 1883 }],
-        connection: ConnectionOptions {
-            version: Version::V5,
-            user_name: None,
-            password: None,
-            tls: None,
-            keep_alive: 0,
-            session_expiry: None,
-            client_id_prefix: "t".into(),
-            will: None,
-        },
-        publishers: Publishers {
-            count: 1,
-            qos: 0,
-            retain: false,
-            topic: "a".into(),
-            topics: 1,
-            payload: 20,
-            messages: Some(1000),
-            pace: Pace::Unlimited,
-            in_flight: 1,
-            spread: Spread::InTurns,
-        },
-        audiences: vec![Audience {
-            name: "workers".into(),
-            count: 2,
-            filter: "a".into(),
-            share: Some("workers".into()),
-            qos: 0,
-            spread: Spread::InTurns,
-            work: None,
-        }],
-        idle: None,
-        cuts: None,
-        schedule: Schedule {
-            time_limit: Duration::from_secs(60),
-            ramp_up: 1,
-            ramp_down: 1,
-            subscriber_timeout: Duration::from_secs(5),
-        },
-        threads: 2,
-        records: false,
+        connection: ConnectionOptions::new("t"),
+        schedule: Schedule { ramp_up: 1, ramp_down: 1, ..Schedule::default() },
+        ..Plan::new(1, vec![Broker::new("b", "127.0.0.1", 1883)], publishers, vec![workers])
     }
 }

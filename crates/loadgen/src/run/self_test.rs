@@ -17,7 +17,7 @@ use tenbin_codec::{
 
 use super::clock::RunClock;
 use super::engine::{Engine, FrameOptions, Frames, Slice, Status};
-use super::{Audience, Broker, ConnectionOptions, Layout, Pace, Plan, Publishers, Schedule, Spread, Stamp, Version};
+use super::{Audience, Broker, Layout, Plan, Publishers, Schedule, Stamp};
 use crate::LoadgenError;
 
 /// Measures both directions and writes a line for each.
@@ -37,15 +37,7 @@ async fn self_test_for(time: Duration, out: &mut dyn Write) -> Result<(), Loadge
     let taken = |_: &Status| swallowed.load(Ordering::Relaxed) / frame_len;
     let sent = measure(&plan(address, None, vec![]), time, taken).await?;
     writeln!(out, "  publish into a sink    {sent}").map_err(print)?;
-    let subscriber = Audience {
-        name: "sink".into(),
-        count: 1,
-        filter: TOPIC.into(),
-        share: None,
-        qos: 0,
-        spread: Spread::InTurns,
-        work: None,
-    };
+    let subscriber = Audience::new("sink", 1, TOPIC);
     let received = measure(&plan(address, Some(0), vec![subscriber]), time, |status| status.received).await?;
     writeln!(out, "  receive from a source  {received}").map_err(print)?;
     out.flush().map_err(print)
@@ -96,44 +88,11 @@ async fn measure(plan: &Plan, time: Duration, count: impl Fn(&Status) -> u64) ->
 
 /// Everything in one thread.
 fn plan(address: SocketAddr, messages: Option<u64>, audiences: Vec<Audience>) -> Plan {
-    Plan {
-        tag: TAG,
-        brokers: vec![Broker { name: "stand-in".into(), host: address.ip().to_string(), port: address.port() }],
-        connection: ConnectionOptions {
-            version: Version::V5,
-            user_name: None,
-            password: None,
-            tls: None,
-            keep_alive: 0,
-            session_expiry: None,
-            client_id_prefix: "self-test".into(),
-            will: None,
-        },
-        publishers: Publishers {
-            count: 1,
-            qos: 0,
-            retain: false,
-            topic: TOPIC.into(),
-            topics: 1,
-            payload: PAYLOAD,
-            messages,
-            pace: Pace::Unlimited,
-            in_flight: 1,
-            spread: Spread::InTurns,
-        },
-        audiences,
-        idle: None,
-        cuts: None,
-        schedule: Schedule {
-            // Who runs it ends it.
-            time_limit: Duration::MAX,
-            ramp_up: 0,
-            ramp_down: 0,
-            subscriber_timeout: Duration::ZERO,
-        },
-        threads: 1,
-        records: false,
-    }
+    let stand_in = Broker::new("stand-in", address.ip().to_string(), address.port());
+    let publishers = Publishers { payload: PAYLOAD, messages, ..Publishers::new(1, TOPIC) };
+    // Who runs it ends it.
+    let schedule = Schedule { time_limit: Duration::MAX, subscriber_timeout: Duration::ZERO, ..Schedule::default() };
+    Plan { schedule, threads: 1, ..Plan::new(TAG, vec![stand_in], publishers, audiences) }
 }
 
 /// Starts what stands in for a broker on a free port of this machine, and counts the bytes of what is published. Its

@@ -57,6 +57,10 @@ fn write_verdicts(out: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
     if outcome.audiences.len() > 1 {
         write_verdict(out, "all", &outcome.verdict)?;
     }
+    let untaken: Vec<_> = outcome.untaken().map(|(count, why)| format!("{why} {count}")).collect();
+    if !untaken.is_empty() {
+        writeln!(out, "  missing, but not in lost: {}", untaken.join(", "))?;
+    }
     let verdict = outcome.verdict;
     let others = [
         ("duplicated without DUP flag", verdict.duplicated_unmarked),
@@ -238,6 +242,16 @@ mod tests {
             text.contains("duplicated without DUP flag 4\n") && text.contains("by numbers of messages only"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn what_is_missing_without_being_lost_stands_below_the_verdict() {
+        assert!(!text(&sample::outcome()).contains("missing"));
+        let text = text(&Outcome { unacknowledged: 7, not_taken: 2, ..sample::outcome() });
+        let lines: Vec<_> = text.lines().collect();
+        let verdict = lines.iter().position(|line| line.starts_with("verdict")).expect("there is one");
+        let expected = "  missing, but not in lost: never acknowledged 7, refused by the broker 2";
+        assert_eq!(lines[verdict + 2], expected, "{text}");
     }
 
     #[test]

@@ -13,8 +13,13 @@ struct Utc {
 
 /// `2020-11-04 10:18:38.169 UTC`, of milliseconds since 1970-01-01 UTC.
 pub(crate) fn date_time(unix_ms: u64) -> String {
+    format!("{}.{:03} UTC", to_the_second(unix_ms), unix_ms % 1000)
+}
+
+/// `2020-11-04 10:18:38`
+pub(crate) fn to_the_second(unix_ms: u64) -> String {
     let Utc { year, month, day, hour, minute, second } = of(unix_ms);
-    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{:03} UTC", unix_ms % 1000)
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
 /// `20201104-101838`, as part of a file's name.
@@ -56,6 +61,7 @@ mod tests {
             (0, "1970-01-01 00:00:00.169 UTC"),
             (951_782_399, "2000-02-28 23:59:59.169 UTC"),
             (951_782_400, "2000-02-29 00:00:00.169 UTC"),
+            (951_868_799, "2000-02-29 23:59:59.169 UTC"),
             (951_868_800, "2000-03-01 00:00:00.169 UTC"),
             (1_604_485_118, "2020-11-04 10:18:38.169 UTC"),
             (1_735_689_599, "2024-12-31 23:59:59.169 UTC"),

@@ -7,8 +7,7 @@ use tenbin_codec::ProtocolVersion;
 
 use crate::progress::Progress;
 use crate::run::{
-    Audience, ConnectionOptions, ExecuteOptions, Execution, Pace, Plan, Publishers, Schedule, Spread, Version,
-    execute_closely,
+    Audience, ConnectionOptions, ExecuteOptions, Execution, Pace, Plan, Publishers, Schedule, Version, execute_closely,
 };
 use crate::target::RunningBroker;
 use crate::{LoadgenError, ThroughputArgs};
@@ -73,54 +72,29 @@ fn plan(args: &ThroughputArgs, broker: &RunningBroker) -> Plan {
     let number = RUNS.fetch_add(1, Ordering::Relaxed);
     let run = format!("{}-{number}", std::process::id());
     let topic = format!("throughput/{run}");
+    let publishers = Publishers {
+        qos: args.qos.bits(),
+        payload: args.payload,
+        pace: Pace::Closed { window: args.window },
+        ..Publishers::new(args.publishers.into(), topic.clone())
+    };
+    let subscribers = Audience {
+        share: (!args.fanout).then(|| "throughput".to_owned()),
+        qos: args.qos.bits(),
+        ..Audience::new("subscribers", args.subscribers.into(), topic)
+    };
+    let version = match args.protocol {
+        ProtocolVersion::V5 => Version::V5,
+        ProtocolVersion::V31 | ProtocolVersion::V311 => Version::V311,
+    };
     Plan {
-        tag: number as u16,
-        brokers: vec![broker.place()],
-        connection: ConnectionOptions {
-            version: match args.protocol {
-                ProtocolVersion::V5 => Version::V5,
-                ProtocolVersion::V31 | ProtocolVersion::V311 => Version::V311,
-            },
-            user_name: None,
-            password: None,
-            tls: None,
-            // A subscriber of a long run has nothing to send.
-            keep_alive: 0,
-            session_expiry: None,
-            client_id_prefix: format!("throughput-{run}"),
-            will: None,
-        },
-        publishers: Publishers {
-            count: args.publishers.into(),
-            qos: args.qos.bits(),
-            retain: false,
-            topic: topic.clone(),
-            topics: 1,
-            payload: args.payload,
-            messages: None,
-            pace: Pace::Closed { window: args.window },
-            in_flight: IN_FLIGHT,
-            spread: Spread::InTurns,
-        },
-        audiences: vec![Audience {
-            name: "subscribers".into(),
-            count: args.subscribers.into(),
-            filter: topic,
-            share: (!args.fanout).then(|| "throughput".to_owned()),
-            qos: args.qos.bits(),
-            spread: Spread::InTurns,
-            work: None,
-        }],
-        idle: None,
-        cuts: None,
+        connection: ConnectionOptions { version, ..ConnectionOptions::new(format!("throughput-{run}")) },
         schedule: Schedule {
             time_limit: WARM_UP + args.duration,
-            ramp_up: 0,
-            ramp_down: 0,
             subscriber_timeout: DRAIN_LIMIT,
+            ..Schedule::default()
         },
-        threads: 2,
-        records: false,
+        ..Plan::new(number as u16, vec![broker.place()], publishers, vec![subscribers])
     }
 }
 
@@ -130,6 +104,3 @@ const WARM_UP: Duration = Duration::from_millis(500);
 /// When nothing has come for so long after the load, the rest is lost. Longer than a busy machine makes a broker wait
 /// for its turn, and waited for only where something is missing.
 const DRAIN_LIMIT: Duration = Duration::from_secs(3);
-
-/// Messages above QoS 0 that a publisher has unacknowledged, if the broker allows so many.
-const IN_FLIGHT: u16 = 100;

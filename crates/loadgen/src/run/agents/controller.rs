@@ -110,9 +110,9 @@ impl Agents {
         let mut merged: Option<Part> = None;
         for number in 0..self.links.len() {
             let (link, others) = one_of(&mut self.links, number);
-            let json = watching(others, link.part()).await?;
+            let bytes = watching(others, link.part()).await?;
             let link = &self.links[number];
-            let part = serde_json::from_slice(&json)
+            let part = Part::from_bytes(&bytes)
                 .map_err(|error| LoadgenError::agent(link.address(), format!("what it recorded: {error}")))?;
             match &mut merged {
                 Some(merged) => merged.merge(part),

@@ -49,7 +49,7 @@ pub(super) enum Message {
     StopPublishing,
     /// Disconnect and send what was recorded.
     Finish,
-    /// So many bytes follow: what was recorded, as JSON.
+    /// So many bytes follow: what was recorded, as [`Part::to_bytes`](crate::run::Part::to_bytes) writes it.
     Part { bytes: u64 },
     /// Why it goes no further.
     Error(String),
@@ -105,5 +105,5 @@ impl Hello {
 }
 
 /// Raised with every change of [`Message`], and of what a plan or a record holds.
-const PROTOCOL: u32 = 2;
+const PROTOCOL: u32 = 3;
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");

@@ -142,10 +142,10 @@ impl Session {
 
     async fn hand_over(&mut self, part: Part) -> Result<(), String> {
         // Long enough that the controller would think that nobody is there.
-        let json = self.meanwhile(tokio::task::spawn_blocking(move || serde_json::to_vec(&part))).await?;
-        let json = json.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
-        self.wire.send(&Message::Part { bytes: json.len() as u64 }).await?;
-        self.wire.send_bulk(&json).await
+        let bytes = self.meanwhile(tokio::task::spawn_blocking(move || part.to_bytes())).await?;
+        let bytes = bytes.map_err(|error| error.to_string())?;
+        self.wire.send(&Message::Part { bytes: bytes.len() as u64 }).await?;
+        self.wire.send_bulk(&bytes).await
     }
 
     /// Does `work`, and says so once a second; a controller that goes away ends it.

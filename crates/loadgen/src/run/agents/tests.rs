@@ -61,7 +61,7 @@ async fn an_agent_serves_only_those_who_know_its_token() {
 #[tokio::test]
 async fn both_sides_must_be_of_the_same_version() {
     let address = agent(None, 0);
-    for (protocol, program) in [(0, env!("CARGO_PKG_VERSION")), (2, "0.0.0")] {
+    for (protocol, program) in [(0, env!("CARGO_PKG_VERSION")), (3, "0.0.0")] {
         let mut wire = Wire::new(TcpStream::connect(&address).await.unwrap()).unwrap();
         let hello = Hello { protocol, program: program.to_owned(), token: None };
         wire.send(&Message::Hello(hello)).await.unwrap();

@@ -185,7 +185,7 @@ const STRANGER_LIMIT: usize = 4 * 1024;
 /// A plan may say how long each of ten thousands of workers takes.
 const MESSAGE_LIMIT: usize = 16 * 1024 * 1024;
 
-/// Records of some ten million messages; twice as much is needed to read them.
+/// Records of some forty million messages; twice as much is needed to read them.
 const BULK_LIMIT: usize = 2 * 1024 * 1024 * 1024;
 /// How long a controller may be busy with what other agents recorded.
 pub(super) const BULK_PATIENCE: Duration = Duration::from_secs(120);

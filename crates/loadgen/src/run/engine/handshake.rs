@@ -88,6 +88,11 @@ impl Greeting {
         self.version
     }
 
+    /// `None`: the connections are plain TCP.
+    pub(super) fn tls(&self) -> Option<&Tls> {
+        self.tls.as_ref()
+    }
+
     /// Whether sessions outlive their connections.
     pub(super) fn keeps_sessions(&self) -> bool {
         self.session_expiry.is_some()

@@ -1,5 +1,5 @@
 use std::fmt;
-use std::io;
+use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,7 +9,9 @@ use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{self, AlertDescription, CertificateError, ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{
+    self, AlertDescription, CertificateError, ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+};
 use tokio_rustls::{Connect, TlsConnector};
 
 use super::any_certificate::AnyCertificate;
@@ -60,17 +62,23 @@ impl Tls {
     /// # Errors
     /// One side does not trust the other, or cannot understand it: [`explained`].
     pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
-        // A name in a certificate never has the dot at its end that a name in the DNS may have.
-        let name = ServerName::try_from(host.trim_end_matches('.').to_owned());
-        let name =
-            name.map_err(|_| io::Error::other(format!("TLS: {host:?} is no name that a certificate can have")))?;
-        let handshake: Connect<TcpStream> = self.connector.connect(name, stream);
+        let handshake: Connect<TcpStream> = self.connector.connect(server_name(host)?, stream);
         handshake.await.map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => {
                 io::Error::other("TLS: closed by the broker in the middle of the handshake")
             }
             _ => explained(error),
         })
+    }
+
+    /// A connection to `host` for those who never wait: reading and writing go on with the handshake as far as `stream`
+    /// does.
+    ///
+    /// # Errors
+    /// `host` is no name that a certificate can have.
+    pub(super) fn begin<S: Read + Write>(&self, host: &str, stream: S) -> io::Result<StreamOwned<ClientConnection, S>> {
+        let connection = ClientConnection::new(Arc::clone(self.connector.config()), server_name(host)?);
+        connection.map(|connection| StreamOwned::new(connection, stream)).map_err(io::Error::other)
     }
 }
 
@@ -79,6 +87,18 @@ impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls").finish_non_exhaustive()
     }
+}
+
+fn server_name(host: &str) -> io::Result<ServerName<'static>> {
+    // A name in a certificate never has the dot at its end that a name in the DNS may have.
+    let name = ServerName::try_from(host.trim_end_matches('.').to_owned());
+    name.map_err(|_| io::Error::other(format!("TLS: {host:?} is no name that a certificate can have")))
+}
+
+/// Whether one side does not trust the other, or cannot understand it. The network, or a broker that closes, is no such
+/// thing.
+pub(super) fn is_rejection(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
 }
 
 /// What went wrong on a connection with TLS, in words that say that it was TLS, and what to do where that is clear.

@@ -35,15 +35,23 @@ impl Transport {
             match TcpStream::connect(address).await {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
-                    return Ok(match tls {
-                        Some((tls, name)) => Self::Tls(Box::new(tls.connect(name, stream).await?)),
-                        None => Self::Tcp(stream),
-                    });
+                    return match tls {
+                        Some((tls, name)) => Self::under(tls, name, stream).await,
+                        None => Ok(Self::Tcp(stream)),
+                    };
                 }
                 Err(refused) => error = refused,
             }
         }
         Err(error)
+    }
+
+    /// A new connection under TLS, to whoever has the certificate of that name.
+    ///
+    /// # Errors
+    /// As [`Tls::connect`].
+    pub(super) async fn under(tls: &Tls, name: &str, stream: TcpStream) -> io::Result<Self> {
+        Ok(Self::Tls(Box::new(tls.connect(name, stream).await?)))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -17,8 +18,9 @@ use super::control::Control;
 use super::driver::Driver;
 use super::handshake::{Client, subscription, will_payload};
 use super::service;
+use super::tls::Tls;
+use super::transport::Transport;
 use crate::LoadgenError;
-
 use crate::run::{Came, Carrier, CutWhose, Plan, Stamp, Work};
 use crate::scenario::Network;
 
@@ -63,9 +65,6 @@ impl Worker {
     /// The broker does not take the connection or the subscription; the client is named.
     pub(super) async fn open(driver: Rc<Driver>, number: u32) -> Result<Self, LoadgenError> {
         let plan = driver.plan();
-        if plan.connection.tls.is_some() {
-            return Err(LoadgenError::Arguments("simulated workers cannot use TLS".into()));
-        }
         let receiver = &driver.layout().receivers()[number as usize];
         let audience = &plan.audiences[receiver.audience];
         let work = audience.work.clone().expect("a receiver without work is no worker");
@@ -300,12 +299,24 @@ fn options(driver: &Driver, client: &Client) -> ClientOptions {
         .keep_alive(Duration::from_secs(connection.keep_alive.into()))
         .session_expiry(connection.session_expiry.unwrap_or_default())
         .reconnect(Reconnect::Backoff { first: Duration::from_millis(100), most: Duration::from_secs(1) });
+    let options = match driver.common.greeting.tls() {
+        Some(tls) => over_tls(options, tls, &client.host),
+        None => options,
+    };
     match (&connection.user_name, &connection.password) {
         (None, None) => options,
         (user, password) => {
             options.credentials(user.as_deref().unwrap_or_default(), password.as_deref().unwrap_or_default())
         }
     }
+}
+
+fn over_tls(options: ClientOptions, tls: &Tls, host: &str) -> ClientOptions {
+    let (tls, host) = (tls.clone(), Arc::<str>::from(host));
+    options.over(move |stream| {
+        let (tls, host) = (tls.clone(), Arc::clone(&host));
+        async move { Transport::under(&tls, &host, stream).await }
+    })
 }
 
 async fn subscribe(client: &tenbin_client::Client, subscription: Subscription) -> Result<(), String> {

@@ -1,65 +1,21 @@
 //! Plans for tests.
 
-use std::time::Duration;
-
-use crate::run::{Audience, Broker, ConnectionOptions, Pace, Plan, Publishers, Schedule, Spread, Stamp, Version};
+use crate::run::{Audience, Broker, ConnectionOptions, Plan, Publishers, Stamp};
 
 /// One publisher that sends 20 bytes to `t/0/0` of the one broker `a`, as fast as it goes.
 pub(crate) fn plan(audiences: Vec<Audience>) -> Plan {
-    Plan {
-        tag: 7,
-        brokers: vec![broker("a")],
-        connection: ConnectionOptions {
-            version: Version::V5,
-            user_name: None,
-            password: None,
-            tls: None,
-            keep_alive: 0,
-            session_expiry: None,
-            client_id_prefix: "x".into(),
-            will: None,
-        },
-        publishers: Publishers {
-            count: 1,
-            qos: 0,
-            retain: false,
-            topic: "t/{publisher}/{topic}".into(),
-            topics: 1,
-            payload: Stamp::LEN as u32,
-            messages: None,
-            pace: Pace::Unlimited,
-            in_flight: 1,
-            spread: Spread::InTurns,
-        },
-        audiences,
-        idle: None,
-        cuts: None,
-        schedule: Schedule {
-            time_limit: Duration::from_secs(60),
-            ramp_up: 0,
-            ramp_down: 0,
-            subscriber_timeout: Duration::from_secs(5),
-        },
-        threads: 1,
-        records: false,
-    }
+    let publishers = Publishers::new(1, "t/{publisher}/{topic}");
+    let connection = ConnectionOptions::new("x");
+    Plan { connection, threads: 1, ..Plan::new(7, vec![broker("a")], publishers, audiences) }
 }
 
 pub(crate) fn broker(name: &str) -> Broker {
-    Broker { name: name.into(), host: "localhost".into(), port: 1883 }
+    Broker::new(name, "localhost", 1883)
 }
 
 /// One subscriber.
 pub(crate) fn audience(name: &str, filter: &str) -> Audience {
-    Audience {
-        name: name.into(),
-        count: 1,
-        filter: filter.into(),
-        share: None,
-        qos: 0,
-        spread: Spread::InTurns,
-        work: None,
-    }
+    Audience::new(name, 1, filter)
 }
 
 /// A share group of so many members.

@@ -95,7 +95,7 @@ fn record(plan: &Plan, recorder: &mut Recorder, event: Event, now_ns: u64) {
     }
 }
 
-/// By streams and receivers dealt over so many recorders; their parts have been sent as text.
+/// By streams and receivers dealt over so many recorders; their parts have been on a journey.
 fn dealt(plan: &Plan, layout: &Arc<Layout>, events: &[(Event, u64)], recorders: u32, deal: u32) -> Vec<Part> {
     let new = |_| Recorder::new(layout.clone(), plan, START_NS);
     let mut all: Vec<Recorder> = (0..recorders).map(new).collect();
@@ -106,8 +106,7 @@ fn dealt(plan: &Plan, layout: &Arc<Layout>, events: &[(Event, u64)], recorders: 
         };
         record(plan, &mut all[(number.wrapping_mul(deal) % recorders) as usize], event, now_ns);
     }
-    let travel =
-        |recorder: Recorder| serde_json::from_str(&serde_json::to_string(&recorder.into_part()).unwrap()).unwrap();
+    let travel = |recorder: Recorder| Part::from_bytes(&recorder.into_part().to_bytes()).unwrap();
     all.into_iter().map(travel).collect()
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::lane::{Lane, SentStream};
 use super::latencies::PackedLatencies;
-use super::records;
+use super::records::{self, Row};
 use super::tally::{ConnectionCounts, PackedReceiver, SecondTally, merge_seconds};
 use crate::run::{MessageRecord, PublishRecord};
 
@@ -29,13 +29,46 @@ pub struct Part {
     /// How long those had waited when the time was over.
     pub(super) unsent_waited: PackedLatencies,
     pub(super) latest_send_us: u32,
-    #[serde(with = "records")]
+    #[serde(skip)]
     pub(super) arrivals: Vec<MessageRecord>,
-    #[serde(with = "records")]
+    #[serde(skip)]
     pub(super) departures: Vec<PublishRecord>,
 }
 
 impl Part {
+    /// As an agent sends it. Numbers of bytes are 64 bits long, big endian.
+    ///
+    /// ```text
+    ///   bytes of JSON │ bytes of arrivals │ JSON: all but records │ arrivals │ departures
+    /// ```
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let json = serde_json::to_vec(self).expect("its keys are texts");
+        let mut bytes = Vec::new();
+        for length in [json.len(), self.arrivals.len() * MessageRecord::LEN] {
+            bytes.extend_from_slice(&(length as u64).to_be_bytes());
+        }
+        bytes.extend_from_slice(&json);
+        records::write(&self.arrivals, &mut bytes);
+        records::write(&self.departures, &mut bytes);
+        bytes
+    }
+
+    /// The reverse.
+    ///
+    /// # Errors
+    /// The bytes are something else.
+    pub(crate) fn from_bytes(mut bytes: &[u8]) -> Result<Self, String> {
+        let cut = || format!("{} bytes are not what a part needs", bytes.len());
+        let [json, arrivals] = [records::next(&mut bytes), records::next(&mut bytes)]
+            .map(|length| length.and_then(|length| usize::try_from(u64::from_be_bytes(length)).ok()));
+        let (json, rows) = json.and_then(|length| bytes.split_at_checked(length)).ok_or_else(cut)?;
+        let (arrivals, departures) = arrivals.and_then(|length| rows.split_at_checked(length)).ok_or_else(cut)?;
+        let part: Self = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        let rows = records::read(arrivals).zip(records::read(departures));
+        let (arrivals, departures) = rows.ok_or("records that end in the middle of one")?;
+        Ok(Self { arrivals, departures, ..part })
+    }
+
     /// Adds what another recorder has seen. In whatever order parts are put together, the same comes of it.
     ///
     /// All of a receiver must be in one of them, or it is unknown what was out of order.
@@ -83,4 +116,36 @@ fn merge_numbered<K: Ord, V>(mine: &mut Vec<(K, V)>, others: Vec<(K, V)>, mut me
         }
     }
     mine.extend(all);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part() -> Part {
+        let arrival =
+            MessageRecord { stream: 1, sequence: 2, receiver: 3, due_ns: u64::MAX, late_us: 5, received_ns: 6 };
+        let departure = PublishRecord { stream: 1, sequence: u32::MAX, published_ns: 7 };
+        Part { last_ns: 8, not_taken: 9, arrivals: vec![arrival; 3], departures: vec![departure; 2], ..Part::default() }
+    }
+
+    #[test]
+    fn a_part_survives_its_journey_and_so_do_its_records() {
+        let (sent, bytes) = (part(), part().to_bytes());
+        let mut came = Part::from_bytes(&bytes).unwrap();
+        assert_eq!((came.last_ns, came.not_taken), (sent.last_ns, sent.not_taken));
+        assert_eq!((&came.arrivals, &came.departures), (&sent.arrivals, &sent.departures));
+        came = Part::from_bytes(&Part::default().to_bytes()).unwrap();
+        assert!(came.arrivals.is_empty() && came.departures.is_empty());
+    }
+
+    #[test]
+    fn bytes_that_are_no_part_are_an_error() {
+        let bytes = part().to_bytes();
+        // A whole departure less is no error that the bytes show.
+        for end in (0..bytes.len()).filter(|end| !(bytes.len() - end).is_multiple_of(PublishRecord::LEN)) {
+            assert!(Part::from_bytes(&bytes[..end]).is_err(), "{end} bytes of {}", bytes.len());
+        }
+        assert!(Part::from_bytes(&[0xFF; 64]).is_err());
+    }
 }

@@ -4,8 +4,10 @@ use std::io::{self, Read, Write};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes, BytesMut};
-use mio::net::TcpStream;
 use tenbin_codec::{ConnAck, Decoded, Decoder, Packet, ProtocolVersion};
+
+use super::socket::Socket;
+use crate::run::engine::tls::{explained, is_rejection};
 
 /// What is kept of a connection until it is answered.
 pub(super) struct Knock {
@@ -25,6 +27,8 @@ pub(super) enum Answer {
     None,
     Accepted(Box<ConnAck>),
     Refused,
+    /// No connection can be made: the two sides do not come together by TLS.
+    Impossible(io::Error),
 }
 
 impl Knock {
@@ -33,22 +37,23 @@ impl Knock {
     }
 
     /// Goes on as far as the socket allows.
-    pub(super) fn advance(&mut self, stream: &mut TcpStream, version: ProtocolVersion) -> Answer {
-        match self.exchange(stream, version) {
+    pub(super) fn advance(&mut self, socket: &mut Socket, version: ProtocolVersion) -> Answer {
+        match self.exchange(socket, version) {
             Ok(answer) => answer,
             Err(error) if is_not_yet(&error) => Answer::None,
+            Err(error) if is_rejection(&error) => Answer::Impossible(explained(error)),
             Err(_) => Answer::Refused,
         }
     }
 
-    fn exchange(&mut self, stream: &mut TcpStream, version: ProtocolVersion) -> io::Result<Answer> {
+    fn exchange(&mut self, socket: &mut Socket, version: ProtocolVersion) -> io::Result<Answer> {
         while self.out.has_remaining() {
-            let written = stream.write(&self.out)?;
+            let written = socket.write(&self.out)?;
             self.out.advance(written);
         }
         loop {
             let mut chunk = [0; 256];
-            let count = stream.read(&mut chunk)?;
+            let count = socket.read(&mut chunk)?;
             if count == 0 {
                 return Ok(Answer::Refused);
             }

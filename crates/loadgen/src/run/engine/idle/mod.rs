@@ -1,10 +1,11 @@
 //! Connections that do nothing but be there, and the storm in which they come.
 //!
 //! One thread has them all, so that publishers and subscribers do not wait for them. It keeps a file descriptor of each
-//! and nothing else: a hundred thousand cost it less than a megabyte.
+//! and nothing else: a hundred thousand cost it less than a megabyte. Under TLS it keeps what that keeps.
 
 mod knock;
 mod pings;
+mod socket;
 mod storm;
 mod target;
 
@@ -23,16 +24,13 @@ use crate::run::Part;
 /// of the run on.
 ///
 /// # Errors
-/// The plan wants them to use TLS, or the system has no thread left.
+/// The system has no thread left.
 pub(super) fn spawn(
     common: Common,
     number: usize,
     slice: Slice,
     reports: mpsc::Sender<Report>,
 ) -> Result<JoinHandle<()>, LoadgenError> {
-    if common.plan.connection.tls.is_some() {
-        return Err(LoadgenError::Arguments("idle connections cannot use TLS".into()));
-    }
     let work = move || {
         let ended = lead(common, number, slice, &reports);
         // An engine that was dropped wants to hear nothing.

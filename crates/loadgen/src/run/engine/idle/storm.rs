@@ -1,4 +1,5 @@
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 
@@ -11,8 +12,10 @@ use tenbin_codec::{ConnAck, Packet, WriteBuffer};
 
 use super::knock::{Answer, Knock};
 use super::pings::Pings;
+use super::socket::Socket;
 use super::target::Targets;
 use crate::LoadgenError;
+use crate::run::engine::addresses;
 use crate::run::engine::crew::Slice;
 use crate::run::engine::cuts::CutSchedule;
 use crate::run::engine::driver::{Common, Stage};
@@ -38,7 +41,7 @@ pub(super) struct Storm {
     recorder: Recorder,
     poll: Poll,
     /// By place; `None` for one that is not there.
-    streams: Vec<Option<TcpStream>>,
+    sockets: Vec<Option<Socket>>,
     knocking: HashMap<u32, Knock>,
     /// Places in the order in which they knocked, each with the time at which it is given up.
     give_up: VecDeque<(Instant, u32)>,
@@ -70,7 +73,7 @@ impl Storm {
             targets,
             recorder,
             poll: Poll::new().map_err(LoadgenError::Runtime)?,
-            streams: (0..places).map(|_| None).collect(),
+            sockets: (0..places).map(|_| None).collect(),
             knocking: HashMap::new(),
             give_up: VecDeque::new(),
             cuts: None,
@@ -101,7 +104,7 @@ impl Storm {
     /// Does all of it, up to the end of the run.
     ///
     /// # Errors
-    /// This machine can make no further connection.
+    /// This machine can make no further connection, or TLS none at all.
     pub(super) fn run(&mut self) -> Result<(), LoadgenError> {
         // It was over before it began.
         let Stage::Run { start_ns } = self.stage() else { return Ok(()) };
@@ -122,7 +125,7 @@ impl Storm {
             self.ping(now);
             let pause = if is_behind { Duration::ZERO } else { self.pause() };
             self.poll(&mut events, pause)?;
-            events.iter().for_each(|event| self.advance(event.token().0 as u32));
+            events.iter().try_for_each(|event| self.advance(event.token().0 as u32))?;
             self.counters().note_cpu();
         }
         self.say_goodbye(&mut events)
@@ -195,11 +198,22 @@ impl Storm {
         };
         let interest = Interest::READABLE | Interest::WRITABLE;
         self.poll.registry().register(&mut stream, Token(place as usize), interest).map_err(LoadgenError::Runtime)?;
-        self.streams[place as usize] = Some(stream);
+        self.sockets[place as usize] = Some(self.socket(connection, stream)?);
         let give_up = Instant::now() + ANSWER_MAX;
         self.give_up.push_back((give_up, place));
         self.knocking.insert(place, Knock::new(due, give_up, is_first, self.connect(connection, is_first)?));
         Ok(())
+    }
+
+    /// What connection `connection` goes over.
+    fn socket(&self, connection: u32, stream: TcpStream) -> Result<Socket, LoadgenError> {
+        let Some(tls) = self.common.greeting.tls() else { return Ok(Socket::Tcp(stream)) };
+        let begun = tls.begin(&self.common.plan.brokers[self.targets.broker(connection)].host, stream);
+        begun.map(|stream| Socket::Tls(Box::new(stream))).map_err(|error| self.impossible(connection, error))
+    }
+
+    fn impossible(&self, connection: u32, error: impl fmt::Display) -> LoadgenError {
+        LoadgenError::connect(&addresses::place(&self.common.plan.brokers[self.targets.broker(connection)]), error)
     }
 
     /// CONNECT.
@@ -212,22 +226,22 @@ impl Storm {
     }
 
     /// Something has happened at `place`, perhaps to the one that had it before: nothing here minds.
-    fn advance(&mut self, place: u32) {
-        let Some(stream) = &mut self.streams[place as usize] else { return };
+    fn advance(&mut self, place: u32) -> Result<(), LoadgenError> {
+        let Some(socket) = &mut self.sockets[place as usize] else { return Ok(()) };
         let Some(knock) = self.knocking.get_mut(&place) else {
-            if !is_there(stream) {
-                self.streams[place as usize] = None;
+            if !is_there(socket) {
+                self.sockets[place as usize] = None;
                 self.recorder.lost();
             }
-            return;
+            return Ok(());
         };
-        match knock.advance(stream, self.common.greeting.version()) {
+        match knock.advance(socket, self.common.greeting.version()) {
             Answer::None => {}
             Answer::Accepted(connack) => self.accept(place, &connack),
-            Answer::Refused => {
-                self.refuse(place);
-            }
+            Answer::Refused => self.refuse(place),
+            Answer::Impossible(error) => return Err(self.impossible(self.connection(place), error)),
         }
+        Ok(())
     }
 
     fn accept(&mut self, place: u32, connack: &ConnAck) {
@@ -246,7 +260,7 @@ impl Storm {
 
     fn refuse(&mut self, place: u32) {
         self.knocking.remove(&place);
-        self.streams[place as usize] = None;
+        self.sockets[place as usize] = None;
         self.recorder.refused();
         self.settle();
     }
@@ -277,8 +291,8 @@ impl Storm {
             if !self.slice.has(connection) || self.knocking.contains_key(&place) {
                 continue;
             }
-            if let Some(stream) = self.streams[place as usize].take() {
-                reset(stream);
+            if let Some(socket) = self.sockets[place as usize].take() {
+                reset(socket);
                 self.recorder.cut();
                 self.counters().connecting.add(1);
                 self.away.push_back((now + away, place));
@@ -288,11 +302,11 @@ impl Storm {
 
     fn ping(&mut self, now: Instant) {
         while let Some(place) = self.pings.due(self.begun, now) {
-            if let Some(stream) = &mut self.streams[place as usize]
+            if let Some(socket) = &mut self.sockets[place as usize]
                 && !self.knocking.contains_key(&place)
             {
                 // What cannot be written is lost, or blocked: then the broker knows more than a ping would tell it.
-                let _ = stream.write(&PINGREQ);
+                let _ = socket.write(&PINGREQ);
             }
         }
     }
@@ -318,31 +332,35 @@ impl Storm {
     fn say_goodbye(&mut self, events: &mut Events) -> Result<(), LoadgenError> {
         let goodbye = self.common.greeting.goodbye();
         let mut left = 0;
-        for stream in self.streams.iter_mut().flatten() {
-            let _ = stream.write(&goodbye);
-            left += 1;
+        for place in &mut self.sockets {
+            // One that cannot be written to is not there yet, or reads nothing: it would not answer.
+            if place.as_mut().is_some_and(|socket| socket.write(&goodbye).is_ok()) {
+                left += 1;
+            } else if let Some(socket) = place.take() {
+                reset(socket);
+            }
         }
         let until = Instant::now() + GOODBYE_MAX;
         while left > 0 && Instant::now() < until {
             self.poll(events, PAUSE_MAX)?;
             for event in &*events {
-                let stream = &mut self.streams[event.token().0];
-                if stream.as_mut().is_some_and(|stream| !is_there(stream)) {
-                    *stream = None;
+                let socket = &mut self.sockets[event.token().0];
+                if socket.as_mut().is_some_and(|socket| !is_there(socket)) {
+                    *socket = None;
                     left -= 1;
                 }
             }
         }
-        self.streams.drain(..).flatten().for_each(reset);
+        self.sockets.drain(..).flatten().for_each(reset);
         Ok(())
     }
 }
 
 /// Whether a connection goes on. What comes is PINGRESP or the broker's last word; both say nothing here.
-fn is_there(stream: &mut TcpStream) -> bool {
+fn is_there(socket: &mut Socket) -> bool {
     let mut chunk = [0; 256];
     loop {
-        match stream.read(&mut chunk) {
+        match socket.read(&mut chunk) {
             Ok(0) => return false,
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
@@ -353,8 +371,8 @@ fn is_there(stream: &mut TcpStream) -> bool {
 }
 
 /// Ends a connection so that nobody has to wait for its port.
-fn reset(stream: TcpStream) {
-    let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+fn reset(socket: Socket) {
+    let _ = SockRef::from(socket.tcp()).set_linger(Some(Duration::ZERO));
 }
 
 /// Whether this machine has run out of something: ports, files, memory.

@@ -37,9 +37,13 @@ impl Targets {
 
     /// Where connection `number` goes.
     pub(super) fn target(&self, number: u32) -> SocketAddr {
-        let broker = number as usize % self.brokers;
         let turn = number / self.brokers as u32;
-        self.addresses.in_turns(broker, turn).next().expect("a broker has an address")
+        self.addresses.in_turns(self.broker(number), turn).next().expect("a broker has an address")
+    }
+
+    /// Number of the broker that connection `number` goes to.
+    pub(super) fn broker(&self, number: u32) -> usize {
+        number as usize % self.brokers
     }
 
     /// All of 127.0.0.0/8 is this machine.
