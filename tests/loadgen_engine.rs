@@ -61,6 +61,7 @@ fn audience(name: &str, filter: &str, qos: u8) -> Audience {
         qos,
         spread: Spread::InTurns,
         work: None,
+        slow: None,
     }
 }
 

@@ -44,6 +44,7 @@ fn plan(broker: &BrokerProcess, pace: Pace) -> Plan {
             qos: 1,
             spread: Spread::InTurns,
             work: None,
+            slow: None,
         }],
         idle: None,
         cuts: None,

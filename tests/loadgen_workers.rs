@@ -67,6 +67,7 @@ fn audience(name: &str, count: u32, qos: u8) -> Audience {
         qos,
         spread: Spread::InTurns,
         work: None,
+        slow: None,
     }
 }
 

@@ -52,6 +52,7 @@ fn plan(publishers: u32, count: u32, filter: &str, share: Option<&str>) -> Plan 
             qos: 0,
             spread: Spread::InTurns,
             work: None,
+            slow: None,
         }],
         idle: None,
         cuts: None,

@@ -92,6 +92,7 @@ fn allocations_of(messages: u64, pace: Pace) -> u64 {
             qos: 0,
             spread: Spread::InTurns,
             work: None,
+            slow: None,
         }],
         idle: None,
         cuts: None,

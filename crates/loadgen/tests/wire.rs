@@ -180,7 +180,7 @@ fn basic(port: u16) -> Plan {
 
 fn audience(qos: u8) -> Audience {
     let (name, filter) = ("all".into(), "wire".into());
-    Audience { name, count: 1, filter, share: None, qos, spread: Spread::InTurns, work: None }
+    Audience { name, count: 1, filter, share: None, qos, spread: Spread::InTurns, work: None, slow: None }
 }
 
 fn now_ns() -> u64 {

@@ -137,6 +137,7 @@ impl PatternArgs {
                 qos,
                 spread: Spread::InTurns,
                 work: None,
+                slow: None,
             }],
             idle: None,
             cuts: None,

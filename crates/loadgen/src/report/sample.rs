@@ -228,6 +228,7 @@ fn plan() -> Plan {
             qos: 1,
             spread: Spread::InTurns,
             work: Some(Work { service: vec![Service::Fixed(Duration::from_millis(1))], parallelism: 1, reports: None }),
+            slow: None,
         }],
         idle: None,
         cuts: None,

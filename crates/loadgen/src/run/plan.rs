@@ -170,6 +170,9 @@ pub struct Audience {
     pub spread: Spread,
     /// What a subscriber does with a message: nothing, or the work of a simulated worker.
     pub work: Option<Work>,
+    /// Its last member reads no more than so many messages a second from its socket; `None` for all that comes. For an
+    /// audience without `work`.
+    pub slow: Option<f64>,
 }
 
 /// A simulated worker: messages wait in its own queue and are processed one after the other, or a few at once. They are

@@ -115,6 +115,7 @@ fn plan() -> Plan {
             qos: 0,
             spread: Spread::InTurns,
             work: None,
+            slow: None,
         }],
         idle: None,
         cuts: None,

@@ -45,6 +45,7 @@ async fn self_test_for(time: Duration, out: &mut dyn Write) -> Result<(), Loadge
         qos: 0,
         spread: Spread::InTurns,
         work: None,
+        slow: None,
     };
     let received = measure(&plan(address, Some(0), vec![subscriber]), time, |status| status.received).await?;
     writeln!(out, "  receive from a source  {received}").map_err(print)?;

@@ -110,6 +110,7 @@ fn plan(args: &ThroughputArgs, broker: &RunningBroker) -> Plan {
             qos: args.qos.bits(),
             spread: Spread::InTurns,
             work: None,
+            slow: None,
         }],
         idle: None,
         cuts: None,

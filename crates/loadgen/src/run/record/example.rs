@@ -59,6 +59,7 @@ pub(crate) fn audience(name: &str, filter: &str) -> Audience {
         qos: 0,
         spread: Spread::InTurns,
         work: None,
+        slow: None,
     }
 }
 
