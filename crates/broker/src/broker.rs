@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 
 use crate::Config;
@@ -21,6 +22,8 @@ use crate::{sys_share, sys_topics};
 pub struct Broker {
     shared: Arc<Shared>,
     addresses: Vec<SocketAddr>,
+    /// Name of the first listener, if there is one.
+    first_listener: Option<Arc<str>>,
     /// Listeners and what is due later; ended with the broker.
     tasks: JoinSet<()>,
 }
@@ -86,10 +89,11 @@ impl BrokerBuilder {
             tasks.spawn(sys_topics::run(Arc::clone(&shared), interval));
             tasks.spawn(sys_share::run(Arc::clone(&shared), interval));
         }
+        let first_listener = listeners.first().map(|(_, name)| Arc::clone(name));
         for (listener, name) in listeners {
             tasks.spawn(net::run(Arc::clone(&shared), listener, name));
         }
-        Ok(Broker { shared, addresses, tasks })
+        Ok(Broker { shared, addresses, first_listener, tasks })
     }
 }
 
@@ -102,6 +106,15 @@ impl Broker {
     /// Where it listens, in the order of [`Config::listen`] and then [`Config::listeners`], with the ports that were taken for 0.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Serves a client at the other end of `stream`, which may be memory (`tokio::io::duplex`), as one that came from
+    /// `peer` through the first listener. Returns at once: its task runs on the runtime that this is called on. The stream
+    /// is dropped when the connection is over, and at once where there is no room for it or no listener at all.
+    pub fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: SocketAddr) {
+        if let Some(name) = &self.first_listener {
+            net::serve(&self.shared, stream, peer, name, |_, _| {});
+        }
     }
 
     /// How it is set up.

@@ -77,6 +77,16 @@ fn a_good_broker_is_found_to_be_good() {
 }
 
 #[test]
+fn a_slow_subscriber_reads_as_much_as_it_may_and_nobody_waits_for_the_rest() {
+    let line = "--messages 1000 --subscribers 2 --slow 30";
+    let verdict = verdict("slow", Often::default(), line);
+    let lost = verdict["lost"].as_u64().expect("a number");
+    // Half a minute would be too short for all of it; the other one has all.
+    assert!((1..1000).contains(&lost), "{verdict}");
+    assert_eq!(verdict["expected"], 2000);
+}
+
+#[test]
 fn of_payloads_too_small_to_be_told_apart_only_numbers_are_known() {
     let address = fake_broker::start(Faults::default());
     run(&format!("run --broker {address} --payload 8 --assert lost=0,duplicated=0,foreign=0,expected=100"));

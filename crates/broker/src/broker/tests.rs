@@ -1,4 +1,5 @@
 //! A whole broker in this process, where its insides can be looked at.
 
 mod client;
+mod in_memory;
 mod outstanding;

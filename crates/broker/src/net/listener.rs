@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::connection;
@@ -27,7 +28,7 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 pub(crate) async fn run(shared: Arc<Shared>, listener: TcpListener, name: Arc<str>) {
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => accept(&shared, stream, peer, &name),
+            Ok((stream, peer)) => serve(&shared, stream, peer, &name, set_nodelay),
             Err(error) => {
                 // Out of file descriptors or the like: it will not get better at once.
                 tracing::warn!(%error, "accept failed");
@@ -37,7 +38,15 @@ pub(crate) async fn run(shared: Arc<Shared>, listener: TcpListener, name: Arc<st
     }
 }
 
-fn accept(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr, listener: &Arc<str>) {
+/// Serves a connection in a task of its own, or closes it at once where there is no room for it. `begin` is done with a
+/// stream that is served.
+pub(crate) fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    shared: &Arc<Shared>,
+    stream: S,
+    peer: SocketAddr,
+    listener: &Arc<str>,
+    begin: impl FnOnce(&S, SocketAddr),
+) {
     let open = shared.connections.fetch_add(1, Ordering::Relaxed);
     if open >= shared.config.connections.maximum || shared.is_stopping() {
         shared.connections.fetch_sub(1, Ordering::Relaxed);
@@ -52,15 +61,19 @@ fn accept(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr, listener: &
         return;
     }
     shared.metrics.connections_opened.add(1);
-    // Without it a small packet may wait for an acknowledgement of the one before.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%peer, %error, "TCP_NODELAY");
-    }
+    begin(&stream, peer);
     let (shared, listener) = (Arc::clone(shared), Arc::clone(listener));
     tokio::spawn(async move {
         let _open = OpenConnection(&shared, peer.ip());
         connection::serve(&shared, stream, peer, listener).await;
     });
+}
+
+/// Without it a small packet may wait for an acknowledgement of the one before.
+fn set_nodelay(stream: &TcpStream, peer: SocketAddr) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%peer, %error, "TCP_NODELAY");
+    }
 }
 
 /// Counts the connection out however its task ends.

@@ -15,4 +15,4 @@ mod unwritten;
 mod weight;
 mod words;
 
-pub(crate) use listener::{bind, run};
+pub(crate) use listener::{bind, run, serve};

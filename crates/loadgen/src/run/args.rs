@@ -218,6 +218,12 @@ pub struct LoadArgs {
     #[arg(long, value_name = "FILTER", help_heading = "Subscribers")]
     pub(crate) filter: Vec<String>,
 
+    /// The last subscriber, of each group or filter, reads no more than so many messages a second; what it has not got
+    /// within the subscriber timeout when all is published is lost
+    #[arg(long, value_name = "MSG/S", value_parser = positive_number, help_heading = "Subscribers")]
+    #[arg(conflicts_with = "service")]
+    pub(crate) slow: Option<f64>,
+
     /// The subscribers are simulated workers. Time of a message, or of each worker in turn: 25ms, exp:25ms,
     /// pareto:25ms:1.5, jitter:25ms:0.2, step:25ms:200ms:5s (from 5 s on), pause:25ms:5s:2s (at 5 s, for 2 s)
     #[arg(long, value_name = "SERVICE,…", value_delimiter = ',', value_parser = service, help_heading = "Subscribers")]

@@ -233,6 +233,9 @@ pub struct Audience {
     pub spread: Spread,
     /// What a subscriber does with a message: nothing, or the work of a simulated worker.
     pub work: Option<Work>,
+    /// Its last member reads no more than so many messages a second from its socket; `None` for all that comes. For an
+    /// audience without `work`.
+    pub slow: Option<f64>,
 }
 
 impl Audience {
@@ -246,6 +249,7 @@ impl Audience {
             qos: 0,
             spread: Spread::InTurns,
             work: None,
+            slow: None,
         }
     }
 }

@@ -129,8 +129,8 @@ fn audiences(args: &LoadArgs, conf: &Conf) -> Result<Vec<Audience>, LoadgenError
         for share in &groups {
             let name = share.as_deref().unwrap_or("subscribers");
             let name = if filters.len() > 1 { format!("{name} {filter}") } else { name.to_owned() };
-            let (filter, share, work) = (filter.clone(), share.clone(), work.clone());
-            audiences.push(Audience { name, count, filter, share, qos, spread: Spread::InTurns, work });
+            let (filter, share, work, slow) = (filter.clone(), share.clone(), work.clone(), args.slow);
+            audiences.push(Audience { name, count, filter, share, qos, spread: Spread::InTurns, work, slow });
         }
     }
     Ok(audiences)

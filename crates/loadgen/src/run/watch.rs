@@ -20,6 +20,8 @@ pub(crate) struct Watch {
     moved: [u64; 4],
     moved_at: Duration,
     stopped_at: Option<Duration>,
+    /// How long messages are waited for that keep coming when the time of the run is over.
+    wait_max: Duration,
 }
 
 /// What is to be done.
@@ -37,6 +39,9 @@ pub(crate) enum Next {
 
 impl Watch {
     pub(crate) fn new(plan: &Plan) -> Self {
+        // Who reads slowly on purpose may have minutes to go; how much it has not got is what is asked for.
+        let is_slow = plan.audiences.iter().any(|audience| audience.slow.is_some());
+        let wait_max = if is_slow { Duration::ZERO } else { WAIT_MAX };
         Self {
             time_limit: plan.schedule.time_limit,
             subscriber_timeout: plan.schedule.subscriber_timeout,
@@ -47,6 +52,7 @@ impl Watch {
             moved: [0; 4],
             moved_at: Duration::ZERO,
             stopped_at: None,
+            wait_max: wait_max.max(plan.schedule.subscriber_timeout),
         }
     }
 
@@ -78,7 +84,7 @@ impl Watch {
             Some(_) if is_all_sent && still >= if has_all_come { self.grace } else { self.subscriber_timeout } => {
                 Next::End
             }
-            Some(since) if at.saturating_sub(since) >= WAIT_MAX.max(self.subscriber_timeout) => Next::GiveUp,
+            Some(since) if at.saturating_sub(since) >= self.wait_max => Next::GiveUp,
             Some(_) => Next::GoOn,
         }
     }
@@ -87,14 +93,14 @@ impl Watch {
 const GRACE: Duration = Duration::from_millis(50);
 const GRACE_AFTER_CUTS: Duration = Duration::from_millis(500);
 
-/// How long messages are waited for that keep coming when the time of a run is over: an overloaded broker may have many.
+/// An overloaded broker may have many.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::run::record::example;
-    use crate::run::{Idle, Schedule};
+    use crate::run::{Audience, Idle, Schedule};
 
     fn at(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -169,6 +175,17 @@ mod tests {
             assert_eq!(watch.look(&status(0, 10, 10), at(5_069)), Next::GoOn);
             assert_eq!(watch.look(&status(0, 10, 10), at(5_070)), Next::End);
         }
+    }
+
+    #[test]
+    fn who_reads_slowly_on_purpose_is_not_waited_for() {
+        let mut plan = example::plan(vec![Audience { slow: Some(1.0), ..example::audience("slow", "#") }]);
+        plan.schedule.time_limit = at(10_000);
+        plan.schedule.subscriber_timeout = at(500);
+        let mut watch = Watch::new(&plan);
+        assert_eq!(watch.look(&status(0, 100, 10), at(10_000)), Next::Stop);
+        assert_eq!(watch.look(&status(0, 100, 20), at(10_499)), Next::GoOn);
+        assert_eq!(watch.look(&status(0, 100, 21), at(10_500)), Next::GiveUp);
     }
 
     #[test]

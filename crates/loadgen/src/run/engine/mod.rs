@@ -33,6 +33,7 @@ mod link;
 mod open_files;
 mod pacer;
 mod publisher;
+mod read_pace;
 mod schedule;
 mod service;
 mod shared;

@@ -11,6 +11,7 @@ use super::driver::Driver;
 use super::frame::{Frame, append_ack};
 use super::handshake::{Client, subscription, will_payload};
 use super::link::Link;
+use super::read_pace::ReadPace;
 use super::shared::Phase;
 use crate::LoadgenError;
 
@@ -23,6 +24,8 @@ pub(super) struct Sink {
     control: Rc<Control>,
     client: Client,
     intake: Intake,
+    /// Of one that reads slowly.
+    pace: Option<ReadPace>,
 }
 
 /// What it takes in.
@@ -62,7 +65,8 @@ impl Sink {
         let connected = driver.open(&client).await?;
         let (control, _) = driver.enter(CutWhose::Subscribers, number);
         let intake = Intake::new(&driver, Some(number));
-        Ok((Self { driver, control, client, intake }, connected.link))
+        let pace = audience.slow.filter(|_| receiver.member + 1 == audience.count).map(ReadPace::new);
+        Ok((Self { driver, control, client, intake, pace }, connected.link))
     }
 
     /// Connects and subscribes one more client, which counts the Wills at `broker` and is never cut.
@@ -80,7 +84,7 @@ impl Sink {
         // No cut has this number.
         let (control, _) = driver.enter(CutWhose::Subscribers, u32::MAX);
         let intake = Intake::new(&driver, None);
-        Ok((Self { driver, control, client, intake }, connected.link))
+        Ok((Self { driver, control, client, intake, pace: None }, connected.link))
     }
 
     /// Takes messages until the run is over. A connection that is lost is an error, unless the plan cuts subscribers'.
@@ -117,7 +121,8 @@ impl Sink {
                 return Poll::Ready(Ok(End::Cut(away)));
             }
             // A broker that takes no acknowledgements gets no more messages taken off it either.
-            let read = self.intake.answers.len() < ANSWERS_MAX && self.take_frames(link, cx)?;
+            let may_read = self.intake.answers.len() < ANSWERS_MAX && self.is_time_to_read(cx);
+            let read = may_read && self.take_frames(link, cx)?;
             if link.is_written() {
                 link.clear();
                 std::mem::swap(&mut link.out, &mut self.intake.answers);
@@ -133,18 +138,28 @@ impl Sink {
         Poll::Pending
     }
 
+    /// Whether it may read now; else it is woken when it may.
+    fn is_time_to_read(&mut self, cx: &mut Context<'_>) -> bool {
+        self.pace.as_mut().is_none_or(|pace| pace.is_due(cx))
+    }
+
     /// Takes what one read brings; whether it brought something.
     fn take_frames(&mut self, link: &mut Link, cx: &mut Context<'_>) -> Result<bool, String> {
         let (driver, intake) = (&*self.driver, &mut self.intake);
         let mut recorder = driver.recorder();
         let window = driver.shared().window.as_ref();
         let mut batch = Batch { since_ns: window.map_or(0, |window| window.since_ns()), ..Batch::default() };
-        let polled = link.poll_frames(cx, &mut driver.buffer.borrow_mut(), |frame| {
+        let mut buffer = driver.buffer.borrow_mut();
+        let room = self.pace.as_ref().map_or(buffer.len(), |_| ReadPace::READ);
+        let polled = link.poll_frames(cx, &mut buffer[..room], |frame| {
             if batch.now_ns == 0 {
                 batch.now_ns = driver.now_ns();
             }
             intake.take(&frame, &mut recorder, &mut batch)
         });
+        if let Some(pace) = &mut self.pace {
+            pace.took(batch.arrivals + batch.copies);
+        }
         let counters = driver.counters();
         counters.wills.add(batch.wills);
         if batch.arrivals + batch.copies > 0 {

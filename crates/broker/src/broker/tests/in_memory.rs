@@ -1,0 +1,40 @@
+//! Clients that come over memory.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+
+use crate::{Broker, Config};
+
+const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
+
+async fn exchange(stream: &mut DuplexStream, packet: &[u8], answer: &[u8]) {
+    stream.write_all(packet).await.unwrap();
+    let mut came = vec![0; answer.len()];
+    stream.read_exact(&mut came).await.unwrap();
+    assert_eq!(came, answer);
+}
+
+#[tokio::test]
+async fn a_client_that_comes_over_memory_is_served_like_every_other() {
+    let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], ..Config::default() };
+    let broker = Broker::builder().config(config).start().await.unwrap();
+    let (mut stream, other_end) = duplex(1024);
+    broker.serve(other_end, PEER);
+    let connect = b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01c";
+    exchange(&mut stream, connect, &[0x20, 2, 0, 0]).await;
+    assert_eq!((broker.connections(), broker.sessions()), (1, 1));
+    exchange(&mut stream, b"\x82\x06\0\x01\0\x01t\0", &[0x90, 3, 0, 1, 0]).await;
+    exchange(&mut stream, b"\x30\x04\0\x01tx", b"\x30\x04\0\x01tx").await;
+    broker.shutdown().await;
+    assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn without_a_listener_nobody_is_served() {
+    let config = Config { listen: Vec::new(), ..Config::default() };
+    let broker = Broker::builder().config(config).start().await.unwrap();
+    let (mut stream, other_end) = duplex(1024);
+    broker.serve(other_end, PEER);
+    assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+}
