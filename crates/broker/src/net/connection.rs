@@ -42,7 +42,9 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
 ) {
     let mut transport = Transport::new(stream);
     let publish_rate = shared.config.publish_rate(&listener);
-    let Some(accepted) = handshake::accept(shared, &mut transport, peer, listener).await else {
+    // Of its own: what it needs is not kept for as long as the connection lasts.
+    let handshake = Box::pin(handshake::accept(shared, &mut transport, peer, listener));
+    let Some(accepted) = handshake.await else {
         transport.close().await;
         return;
     };

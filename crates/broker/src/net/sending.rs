@@ -23,6 +23,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         ready: &mut Ready,
     ) -> Option<Control> {
         BATCH.with_borrow_mut(|batch| {
+            batch.clear(); // whatever a panic has left there
             let outbox = &self.lease.client.outbox;
             if let Poll::Ready(Taken::Control(control)) = outbox.poll_take(context, quota, room.min(TAKE), batch) {
                 return Some(control);
@@ -69,6 +70,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
         let room = OUT_FULL.saturating_sub(self.transport.out.len());
         let quota = self.quota();
         BATCH.with_borrow_mut(|batch| {
+            batch.clear();
             self.lease.client.outbox.take_now(quota, room.min(TAKE), batch);
             self.send(batch, now);
         });
@@ -93,7 +95,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
                 self.connection.append_plain(packets, run.messages.into(), now, &mut self.transport.out);
             }
         });
-        batch.shrink();
+        batch.shrink(KEPT_BYTES);
         if !blocked.is_empty() {
             self.lease.client.outbox.put_back(blocked.into_iter());
         }
@@ -178,6 +180,8 @@ thread_local! {
     static BATCH: RefCell<Batch> = RefCell::default();
 }
 
+/// Bytes of packets that a thread keeps place for between two batches.
+const KEPT_BYTES: usize = 256 * 1024;
 /// Unwritten bytes at which no more messages are taken and the client is not read from.
 pub(super) const OUT_FULL: usize = 256 * 1024;
 /// Bytes of messages that are taken from the queue at once.

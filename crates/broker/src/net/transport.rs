@@ -1,4 +1,4 @@
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
 use std::pin::pin;
@@ -60,6 +60,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
 
     /// Reads what is there into `input`; 0 = the peer has closed its side.
     pub(super) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.input.capacity() == 0 {
+            (self.input, self.buffer_bytes) = SPARE_INPUT.take();
+        }
         let before = self.input.capacity();
         self.input.reserve(self.chunk);
         if self.input.capacity() != before {
@@ -107,8 +110,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
 
     /// Nothing is going on: gives back memory that only a burst needed, to the next burst or altogether.
     pub(super) fn idle(&mut self) {
-        if self.input.is_empty() && self.input.capacity() > self.chunk {
-            self.input = BytesMut::new();
+        if self.input.is_empty() && self.input.capacity() > 0 {
+            // Who has nothing to read needs no memory for it: the thread's next one that has goes on in this.
+            let input = std::mem::take(&mut self.input);
+            if self.buffer_bytes <= CHUNK_MAX {
+                SPARE_INPUT.set((input, self.buffer_bytes));
+            }
         }
         SPARE.with_borrow_mut(|spare| {
             if self.out.capacity() > spare.capacity() && self.out.capacity() <= SPARE_MAX {
@@ -178,6 +185,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
 thread_local! {
     /// Memory that bursts are encoded into: one a thread, since nearly all of them are written at once.
     static SPARE: RefCell<Vec<u8>> = RefCell::default();
+    /// A buffer that nothing is left to read in, and its size: connections are read one after the other.
+    static SPARE_INPUT: Cell<(BytesMut, usize)> = Cell::default();
 }
 
 /// Bytes that a thread keeps for bursts.

@@ -87,7 +87,12 @@ impl Batch {
     }
 
     /// Empties it, in order.
+    #[inline]
     pub(crate) fn drain(&mut self, mut each: impl FnMut(Entry<'_>)) {
+        if self.runs.is_empty() {
+            self.deliveries.drain(..).for_each(|delivery| each(Entry::Single(delivery)));
+            return;
+        }
         let mut packets = &self.packets[..];
         let mut runs = self.runs.drain(..).peekable();
         for (place, delivery) in self.deliveries.drain(..).enumerate() {
@@ -124,11 +129,8 @@ impl Batch {
         self.packets.clear();
     }
 
-    /// Gives back memory that only a burst needed.
-    pub(crate) fn shrink(&mut self) {
-        self.packets.shrink_to(KEPT_BYTES);
+    /// Gives memory back, but for so many bytes of packets.
+    pub(crate) fn shrink(&mut self, kept_bytes: usize) {
+        self.packets.shrink_to(kept_bytes);
     }
 }
-
-/// Bytes of packets that an empty batch keeps place for.
-const KEPT_BYTES: usize = 256 * 1024;

@@ -43,6 +43,9 @@ impl Outbox {
     /// Takes back the newest messages that a share group gave to this member and that are not sent, so many at most;
     /// the oldest of them first.
     pub(crate) fn withdraw_newest(&self, group: NonZeroU64, count: usize) -> Vec<Delivery> {
+        if count == 0 {
+            return Vec::new(); // nothing is looked at one by one for it
+        }
         let withdrawn = self.state().queue.withdraw_newest(group, count, &self.budget);
         self.take_back(withdrawn.iter().map(Booked::of).sum());
         withdrawn

@@ -51,7 +51,8 @@ pub(crate) struct Outbox {
     /// among members; relaxed, for the connection judges by itself again.
     packet_bytes_maximum: AtomicU32,
     /// The connection that takes packets as they are, if there is one: [`Outbox::wire`]. Written under the lock, read by
-    /// publishers for a hint; relaxed, for what they made of it is checked under the lock.
+    /// publishers for a hint: what they made of it is checked under the lock. Release and acquire: who knows of the
+    /// connection knows its Maximum Packet Size, by which nobody else judges packets.
     wire: AtomicU64,
     /// The queue was full and has room since the last [`Outbox::take_room_again`]. Written and read by the receiver's
     /// task alone; relaxed.
@@ -211,7 +212,7 @@ impl Outbox {
         state.queue.split_runs();
         state.connections = state.connections.wrapping_add(1);
         state.wire = plain.map(|version| Wire { connection: state.connections, version });
-        self.wire.store(state.wire.map_or(0, Wire::to_bits), Ordering::Relaxed);
+        self.wire.store(state.wire.map_or(0, Wire::to_bits), Ordering::Release);
         state.attached = true;
         state.socket_blocked = false;
         state.quota_blocked = false;
@@ -224,7 +225,7 @@ impl Outbox {
     /// The connection for which a small message may be put in as the packet that it gets.
     #[inline]
     pub(crate) fn wire(&self) -> Option<Wire> {
-        Wire::from_bits(self.wire.load(Ordering::Relaxed))
+        Wire::from_bits(self.wire.load(Ordering::Acquire))
     }
 
     /// Whether the client takes a packet of so many bytes.

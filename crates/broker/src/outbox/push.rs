@@ -52,20 +52,20 @@ impl Outbox {
             dropped_full: 0,
             dropped_offline: 0,
             taken_back: Booked::NOTHING,
-            has_refused: false,
+            refused: None,
             joined: None,
             tally: None,
             given: 0,
         };
         put_in(&mut push);
         push.count();
-        let Push { dropped_full, dropped_offline, mut taken_back, has_refused, .. } = push;
+        let Push { dropped_full, dropped_offline, mut taken_back, refused, .. } = push;
         let state = &mut *guard;
         let expired = state.queue.take_expired();
         taken_back += expired.booked;
         state.queue.settle(&self.budget);
         // Who refuses one, be it for the budget's sake, tells when it has taken something: the group keeps it until then.
-        let is_full = state.queue.is_nearly_full(&self.limits) || (has_refused && !state.queue.is_empty());
+        let is_full = state.queue.is_nearly_full(&self.limits) || (refused.is_some() && !state.queue.is_empty());
         if state.attached && is_full {
             self.load.set_availability(Availability::Full);
         }
@@ -102,7 +102,8 @@ struct Push<'a> {
     dropped_full: u64,
     dropped_offline: u64,
     taken_back: Booked,
-    has_refused: bool,
+    /// The share group of which a message was refused last.
+    refused: Option<NonZeroU64>,
     // Looked up, and counted, once for the messages of one group that follow each other.
     joined: Option<NonZeroU64>,
     tally: Option<&'a Tally>,
@@ -120,13 +121,13 @@ impl Push<'_> {
         } else if self.is_closed || (!self.is_attached && !acknowledged) {
             self.taken_back += Booked::of(&delivery);
             self.dropped_offline += 1;
+        } else if acknowledged && self.refused.is_some() && self.refused == delivery.share {
+            self.refuse(delivery); // a smaller one would fit, and go before its predecessor
         } else if self.queue.fits(&delivery, self.reader(), &outbox.limits, &outbox.budget, self.now) {
             self.given += 1;
             self.queue.append(delivery, self.reader());
         } else if acknowledged && delivery.share.is_some() {
-            self.has_refused = true;
-            self.taken_back += Booked::of(&delivery);
-            self.returned.push(delivery);
+            self.refuse(delivery);
         } else {
             self.given += 1;
             let Dropped { messages, booked } =
@@ -134,6 +135,13 @@ impl Push<'_> {
             self.dropped_full += messages;
             self.taken_back += booked;
         }
+    }
+
+    #[cold]
+    fn refuse(&mut self, delivery: Delivery) {
+        self.refused = delivery.share;
+        self.taken_back += Booked::of(&delivery);
+        self.returned.push(delivery);
     }
 
     /// A run goes in as a whole, or as single messages.

@@ -238,22 +238,27 @@ impl Queue {
         let mut quota = quota;
         let mut taken = 0;
         while taken < bytes {
-            let fronts = [
-                self.unacknowledged.front_number(),
-                self.runs.front_number(),
-                self.acknowledged.front_number().filter(|_| quota > 0),
-            ];
-            // Of equal numbers the one of the message that needs an acknowledgement goes first: it was put back.
-            let [single, run, acknowledged] = fronts.map(|front| front.unwrap_or(u64::MAX));
-            taken += match () {
-                () if fronts == [None; 3] => break,
-                () if acknowledged <= single.min(run) => {
+            let number = |front: Option<u64>| front.unwrap_or(u64::MAX);
+            let single = number(self.unacknowledged.front_number());
+            let run = number(self.runs.front_number());
+            let acknowledged = number(self.acknowledged.front_number().filter(|_| quota > 0));
+            // As long as one lane has the oldest. Of equal numbers the one of the message that needs an acknowledgement
+            // goes first: it was put back.
+            if acknowledged != u64::MAX && acknowledged <= single.min(run) {
+                let others = single.min(run);
+                while taken < bytes && quota > 0 && self.acknowledged.is_due(others) {
                     quota -= 1;
-                    self.acknowledged.take_front(into.singles())
+                    taken += self.acknowledged.take_front(into.singles());
                 }
-                () if single <= run => self.unacknowledged.take_front(into.singles()),
-                () => into.add_run(|packets| self.runs.take_front(packets)).map_or(0, |run| run.queued_bytes()),
-            };
+            } else if single != u64::MAX && single <= run {
+                let others = run.min(acknowledged).saturating_sub(1);
+                while taken < bytes && self.unacknowledged.is_due(others.max(single)) {
+                    taken += self.unacknowledged.take_front(into.singles());
+                }
+            } else {
+                let Some(run) = into.add_run(|packets| self.runs.take_front(packets)) else { break };
+                taken += run.queued_bytes();
+            }
         }
         self.unacknowledged.shrink();
         self.acknowledged.shrink();
@@ -394,6 +399,12 @@ impl Lane {
 
     fn front_number(&self) -> Option<u64> {
         self.deliveries.front().map(|front| front.number)
+    }
+
+    /// Whether its front is no younger than this number.
+    #[inline]
+    fn is_due(&self, number: u64) -> bool {
+        self.deliveries.front().is_some_and(|front| front.number <= number)
     }
 
     fn push_back(&mut self, numbered: Numbered) {

@@ -40,8 +40,8 @@ impl Wire {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run {
     pub(crate) wire: Wire,
-    /// As [`Delivery::share`] and [`Delivery::share_key`], which is no ordering key: nothing has to be told of each
-    /// single message then.
+    /// As [`Delivery::share`] and [`Delivery::share_key`]. A key of QoS 0 messages is held by nobody: nothing has to be
+    /// told of each single one.
     pub(crate) share: Option<NonZeroU64>,
     pub(crate) share_key: Option<NonZeroU64>,
     pub(crate) messages: u32,
@@ -241,8 +241,8 @@ thread_local! {
 /// Bytes from which a run takes no more messages: what one receiver is sent at once has a bound.
 const RUN_BYTES: usize = 16 * 1024;
 /// Spares of one thread, and bytes that one has at most.
-const SPARES_MAX: usize = 64;
-const SPARE_BYTES_MAX: usize = 256 * 1024;
+const SPARES_MAX: usize = 16;
+const SPARE_BYTES_MAX: usize = 128 * 1024;
 /// Bytes of memory that an empty queue keeps.
 const KEPT_BYTES: usize = 1024;
 /// Places for runs that it keeps.

@@ -450,3 +450,27 @@ proptest! {
         prop_assert_eq!(runs.budget.used(), 0);
     }
 }
+
+#[test]
+fn what_follows_a_refused_message_of_its_group_is_refused_though_it_would_fit() {
+    let outbox = outbox(100, WhenFull::DropOldest);
+    outbox.join_group(GROUP, Arc::default());
+    let of_bytes = |bytes: usize, mark: u32| {
+        let topic = TopicName::try_from("t").unwrap();
+        let mut payload = vec![0; bytes];
+        payload.extend(mark.to_be_bytes());
+        let template = PublishTemplate::new(&topic, None, &payload.into(), &mut BytesMut::new());
+        Delivery { share: Some(GROUP), ..Delivery::new(template, QoS::AtLeastOnce, false) }
+    };
+    let last_bytes = |delivery: &Delivery| u32::from_be_bytes(*delivery.template.payload().last_chunk().unwrap());
+    let mut batch = Batch::default();
+    batch.add(of_bytes(900_000, 0));
+    batch.add(of_bytes(900_000, 1));
+    batch.add(of_bytes(0, 2));
+    batch.add(delivery(QoS::AtLeastOnce, 3));
+    let returned = returned_by(&outbox, &mut batch);
+    assert_eq!(returned.iter().map(last_bytes).collect::<Vec<_>>(), [1, 2]);
+    let mut taken = Batch::default();
+    outbox.take_now(9, usize::MAX, &mut taken);
+    assert_eq!(taken.into_singles().iter().map(last_bytes).collect::<Vec<_>>(), [0, 3]);
+}

@@ -19,6 +19,8 @@ pub(super) struct Fanout {
     /// Address of the outbox to place in `parts`; the part keeps the outbox alive.
     places: FxHashMap<usize, usize>,
     waiting: usize,
+    /// Single messages of share groups are among what waits.
+    holds_of_groups: bool,
     /// Some receiver has lagged since the last [`Fanout::take_pressure`].
     pressure: bool,
     /// What members of share groups could not take, and their numbers.
@@ -37,6 +39,7 @@ struct Part {
 impl Fanout {
     #[inline]
     pub(super) fn add(&mut self, number: u64, outbox: &Arc<Outbox>, delivery: Delivery, now: Instant) {
+        self.holds_of_groups |= delivery.share.is_some();
         self.batch_for(number, outbox).add(delivery);
         self.added(now);
     }
@@ -94,7 +97,7 @@ impl Fanout {
         for Part { number, outbox, batch } in &mut self.parts[..self.used] {
             if let Some(outbox) = outbox.take() {
                 self.pressure |= outbox.push_batch(batch, &mut returned, now) == Pressure::Lags;
-                batch.shrink();
+                batch.shrink(KEPT_BYTES / self.used);
                 self.returned.extend(returned.drain(..).map(|delivery| (*number, delivery)));
             }
         }
@@ -103,6 +106,12 @@ impl Fanout {
         self.next = 0;
         self.places.clear();
         self.waiting = 0;
+        self.holds_of_groups = false;
+    }
+
+    /// Whether what waits may hold messages of a share group that have to keep their order there.
+    pub(super) fn holds_of_groups(&self) -> bool {
+        self.holds_of_groups
     }
 
     /// Whether anything has to go to other members of its share groups.
@@ -124,5 +133,7 @@ impl Fanout {
 
 /// Deliveries that are held back at most.
 const BATCH_MAX: usize = 2048;
+/// Bytes that all batches together keep place for.
+const KEPT_BYTES: usize = 1 << 20;
 /// Receivers' batches whose memory is kept.
 const KEPT: usize = 64;

@@ -226,8 +226,10 @@ impl Origin {
     /// Has a message wait with its group, behind those that were published before.
     #[cold]
     fn wait(&mut self, router: &Router, group: &SharedGroup, delivery: Delivery, now: Moment, fanout: &mut Fanout) {
-        fanout.flush(now.at);
-        router.choose_again(fanout.take_returned(), now.at, &mut self.rng);
+        if fanout.holds_of_groups() {
+            fanout.flush(now.at);
+            router.choose_again(fanout.take_returned(), now.at, &mut self.rng);
+        }
         group.wait(std::iter::once(delivery), now, &mut self.rng);
     }
 }

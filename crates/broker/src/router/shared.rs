@@ -136,14 +136,17 @@ impl SharedGroup {
     /// Gives one message, taken back from a member or from the queue, to a connected member. It comes back where there
     /// is none, or none with room.
     pub(super) fn place(&self, mut delivery: Delivery, now: Moment, rng: &mut Rng) -> Option<Delivery> {
+        let mut wants_another_look = true;
         // One that has just left or filled up is not chosen again while another is there.
-        for _ in 0..=self.members.len() {
+        for _ in 0..=self.members.len() + 1 {
             let members = self.members.members();
             let dispatch = self.dispatch_again(&delivery, now.nanos);
             let topic = delivery.template.topic();
             let question = Question { group: self, members: &members, dispatch: &dispatch, topic };
             let member = match question.choose(rng) {
                 Choice::Member(member) => member,
+                // The one that drains may just have finished what its key stayed there for.
+                Choice::Nobody if std::mem::take(&mut wants_another_look) => continue,
                 Choice::Nobody | Choice::NoMember => return Some(delivery),
             };
             delivery = Self::hand_to(member.value(), delivery, now)?;

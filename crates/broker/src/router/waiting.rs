@@ -14,7 +14,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tenbin_balancer::Rng;
+use tenbin_balancer::{Nanos, Rng};
 use tenbin_session::Delivery;
 
 use super::shared::{GroupQueues, SharedGroup};
@@ -35,6 +35,8 @@ struct Line {
     queue: Queue,
     /// Members that messages are being taken from: older ones than all that wait, which therefore stay.
     handovers: usize,
+    /// When nobody took the front, the last time.
+    refused_at: Option<Nanos>,
 }
 
 impl Waiting {
@@ -57,6 +59,12 @@ enum Place {
 }
 
 impl Line {
+    /// Whether it would be too early to ask all members again.
+    fn was_refused_lately(&self, now: Nanos) -> bool {
+        let again = |at: Nanos| Nanos(at.0.saturating_add(ASKED_AGAIN_NS));
+        !self.queue.is_empty() && self.refused_at.is_some_and(|at| now < again(at))
+    }
+
     fn exists(&self) -> bool {
         self.handovers > 0 || !self.queue.is_empty()
     }
@@ -71,9 +79,10 @@ impl SharedGroup {
     /// Gives messages to members, or keeps them until one is connected and has room: as they were published, for whoever
     /// gets them has terms of its own. They are newer than what waits. QoS 0 does not wait.
     pub(super) fn wait(&self, deliveries: impl Iterator<Item = Delivery>, now: Moment, rng: &mut Rng) {
-        self.change_line(|line| {
-            // Members that have got room look here; this is for those that have it and had no reason to look.
-            self.dispatch_line(line, now, rng);
+        let goes_on = self.change_line(|line| {
+            // Members that have got room look here; this is for those that have it and had no reason to look. Not for each
+            // message: to ask all of them in vain is dear.
+            let goes_on = !line.was_refused_lately(now.nanos) && self.dispatch_some(line, now, rng);
             for delivery in deliveries {
                 let may_go = !line.exists() || !delivery.published_qos.is_acknowledged();
                 let left = if may_go { self.place(delivery, now, rng) } else { Some(delivery) };
@@ -81,7 +90,11 @@ impl SharedGroup {
                     self.keep(line, delivery, Place::Last, now);
                 }
             }
+            goes_on
         });
+        if goes_on {
+            self.dispatch_waiting(now, rng);
+        }
     }
 
     /// Gives messages to others that a member had, or was to have, and that are older than what waits. What nobody takes
@@ -103,7 +116,7 @@ impl SharedGroup {
     /// Gives what waits to the members that are connected, as far as they have room. To be called when one has
     /// connected or joined, or has room again.
     pub(super) fn dispatch_waiting(&self, now: Moment, rng: &mut Rng) {
-        self.change_line(|line| self.dispatch_line(line, now, rng));
+        while self.change_line(|line| self.dispatch_some(line, now, rng)) {}
     }
 
     /// Messages are going to be taken from a member: until [`SharedGroup::end_handover`], new ones wait.
@@ -113,10 +126,8 @@ impl SharedGroup {
 
     /// They have been given to others.
     pub(super) fn end_handover(&self, now: Moment, rng: &mut Rng) {
-        self.change_line(|line| {
-            line.handovers -= 1;
-            self.dispatch_line(line, now, rng);
-        });
+        self.change_line(|line| line.handovers -= 1);
+        self.dispatch_waiting(now, rng);
     }
 
     /// Counts a message of QoS 0 that nobody takes now.
@@ -130,16 +141,22 @@ impl SharedGroup {
         self.queues.metrics.dropped_offline.add(dropped.messages);
     }
 
-    fn dispatch_line(&self, line: &mut Line, now: Moment, rng: &mut Rng) {
+    /// Gives the oldest to members; whether to go on. Not all at once: publishers wait for the lock.
+    fn dispatch_some(&self, line: &mut Line, now: Moment, rng: &mut Rng) -> bool {
         let mut next = Batch::default();
-        while line.handovers == 0 {
+        for _ in 0..DISPATCHED_AT_ONCE {
+            if line.handovers > 0 {
+                return false;
+            }
             line.queue.take(1, 1, &mut next, &self.queues.budget);
-            let Some(delivery) = next.singles().pop() else { return };
+            let Some(delivery) = next.singles().pop() else { return false };
             if let Some(delivery) = self.place(delivery, now, rng) {
                 line.queue.push_front(delivery.as_published(), &self.queues.budget);
-                return;
+                line.refused_at = Some(now.nanos);
+                return false;
             }
         }
+        true
     }
 
     /// Puts a message into the line, if it may wait and there is room.
@@ -169,3 +186,8 @@ impl SharedGroup {
         result
     }
 }
+
+/// Messages that are given to members before publishers may come in between.
+const DISPATCHED_AT_ONCE: usize = 256;
+/// For how long members that took nothing are not asked again, in ns, unless one says that it has room.
+const ASKED_AGAIN_NS: u64 = 1_000_000;
