@@ -50,6 +50,8 @@ pub(crate) struct Outbox {
     /// The client's Maximum Packet Size in bytes. Written when a connection begins, read by publishers who choose
     /// among members; relaxed, for the connection judges by itself again.
     packet_bytes_maximum: AtomicU32,
+    /// Connections so far. Written under the lock, read by publishers as `wire` is; what differs under the lock goes back.
+    connection: AtomicU32,
     /// The connection that takes packets as they are, if there is one: [`Outbox::wire`]. Written under the lock, read by
     /// publishers for a hint: what they made of it is checked under the lock. Release and acquire: who knows of the
     /// connection knows its Maximum Packet Size, by which nobody else judges packets.
@@ -133,8 +135,20 @@ impl Outbox {
         let packet_bytes_maximum = AtomicU32::new(u32::MAX);
         let (has_room_again, keeps_back) = (AtomicBool::new(false), AtomicBool::new(false));
         let state = Mutex::default();
-        let wire = AtomicU64::new(0);
-        Self { state, limits, load, budget, metrics, clock, packet_bytes_maximum, wire, has_room_again, keeps_back }
+        let (connection, wire) = (AtomicU32::new(0), AtomicU64::new(0));
+        Self {
+            connection,
+            state,
+            limits,
+            load,
+            budget,
+            metrics,
+            clock,
+            packet_bytes_maximum,
+            wire,
+            has_room_again,
+            keeps_back,
+        }
     }
 
     /// Receiver: tells whether its socket takes no more, so that nobody waits for it.
@@ -211,6 +225,7 @@ impl Outbox {
         let state = &mut *guard;
         state.queue.split_runs();
         state.connections = state.connections.wrapping_add(1);
+        self.connection.store(state.connections, Ordering::Release);
         state.wire = plain.map(|version| Wire { connection: state.connections, version });
         self.wire.store(state.wire.map_or(0, Wire::to_bits), Ordering::Release);
         state.attached = true;
@@ -220,6 +235,11 @@ impl Outbox {
         state.control = None;
         let is_full = state.queue.is_nearly_full(&self.limits);
         self.load.set_availability(if is_full { Availability::Full } else { Availability::Ready });
+    }
+
+    /// Which connection this is, or was last.
+    pub(crate) fn connection(&self) -> u32 {
+        self.connection.load(Ordering::Acquire)
     }
 
     /// The connection for which a small message may be put in as the packet that it gets.

@@ -23,8 +23,17 @@ impl Outbox {
     /// What a share group meant for this member and it cannot take goes to `returned`, for another member: all of
     /// it if the client is not connected or has left the group since it was chosen, QoS 1 and 2 if the queue is
     /// full.
-    pub(crate) fn push_batch(&self, batch: &mut Batch, returned: &mut Vec<Delivery>, now: Instant) -> Pressure {
+    ///
+    /// So does what was meant for an earlier `connection` than there is: that one's other messages are with others.
+    pub(crate) fn push_batch(
+        &self,
+        batch: &mut Batch,
+        connection: u32,
+        returned: &mut Vec<Delivery>,
+        now: Instant,
+    ) -> Pressure {
         self.push_each(returned, now, |push| {
+            push.is_attached_for_groups = push.is_attached && push.connection == connection;
             batch.drain(|entry| match entry {
                 Entry::Single(delivery) => push.single(delivery),
                 Entry::Run(run, packets) => push.run(run, packets),
@@ -39,12 +48,14 @@ impl Outbox {
 
     fn push_each(&self, returned: &mut Vec<Delivery>, now: Instant, put_in: impl FnOnce(&mut Push<'_>)) -> Pressure {
         let mut guard = self.state();
-        let State { queue, groups, attached, closed, wire, .. } = &mut *guard;
+        let State { queue, groups, attached, closed, connections, wire, .. } = &mut *guard;
         let mut push = Push {
             outbox: self,
             queue,
             groups,
+            connection: *connections,
             is_attached: *attached,
+            is_attached_for_groups: *attached,
             is_closed: *closed,
             wire: *wire,
             now,
@@ -94,7 +105,10 @@ struct Push<'a> {
     outbox: &'a Outbox,
     queue: &'a mut Queue,
     groups: &'a FxHashMap<NonZeroU64, Arc<Tally>>,
+    connection: u32,
     is_attached: bool,
+    /// By the connection that share groups chose.
+    is_attached_for_groups: bool,
     is_closed: bool,
     wire: Option<Wire>,
     now: Instant,
@@ -162,7 +176,7 @@ impl Push<'_> {
     fn is_member(&mut self, share: Option<NonZeroU64>) -> bool {
         if self.joined != share {
             self.count();
-            let group = share.filter(|_| self.is_attached);
+            let group = share.filter(|_| self.is_attached_for_groups);
             self.tally = group.and_then(|group| self.groups.get(&group)).map(|tally| &**tally);
             self.joined = group.filter(|_| self.tally.is_some());
         }

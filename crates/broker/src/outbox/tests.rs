@@ -356,7 +356,7 @@ fn runs_and_single_messages_keep_their_order() {
     let payload = 5u32.to_be_bytes();
     batch.add_plain(outbox.wire().unwrap(), None, None, &PlainPublish::new(&topic, &payload).unwrap());
     assert_eq!(batch.runs().map(|run| run.messages).collect::<Vec<_>>(), [3, 1]);
-    outbox.push_batch(&mut batch, &mut Vec::new(), Instant::now());
+    outbox.push_batch(&mut batch, outbox.connection(), &mut Vec::new(), Instant::now());
     assert!(batch.is_empty());
     assert_eq!(outbox.budget.messages(), 6);
     assert_eq!(take(&outbox, 0), [0, 1, 2, 3, 5]);
@@ -369,9 +369,9 @@ fn a_run_for_an_earlier_connection_becomes_single_messages() {
     let outbox = takes_packets(100, WhenFull::DropOldest);
     let mut early = plain(&outbox, None, 0..2);
     let mut late = plain(&outbox, None, 2..4);
-    outbox.push_batch(&mut early, &mut Vec::new(), Instant::now());
+    outbox.push_batch(&mut early, outbox.connection(), &mut Vec::new(), Instant::now());
     outbox.attach(u32::MAX, Some(ProtocolVersion::V311)); // taken over
-    outbox.push_batch(&mut late, &mut Vec::new(), Instant::now());
+    outbox.push_batch(&mut late, outbox.connection(), &mut Vec::new(), Instant::now());
     let mut taken = Batch::default();
     outbox.take_now(0, usize::MAX, &mut taken);
     assert_eq!(taken.runs().count(), 0);
@@ -388,7 +388,7 @@ fn a_run_is_given_back_where_its_group_is_left_and_booked_as_it_was() {
     let booked: Booked = single.iter().map(Booked::of).sum();
     assert_eq!(batch.runs().map(Run::booked).collect::<Vec<_>>(), [booked]);
     outbox.join_group(GROUP, Arc::default());
-    outbox.push_batch(&mut batch, &mut returned, Instant::now());
+    outbox.push_batch(&mut batch, outbox.connection(), &mut returned, Instant::now());
     assert!(returned.is_empty());
     assert_eq!(outbox.waiting_by_group(), [(GROUP, 3)]);
     assert_eq!(outbox.withdraw_newest(GROUP, 2).iter().map(mark).collect::<Vec<_>>(), [1, 2]);
@@ -398,7 +398,7 @@ fn a_run_is_given_back_where_its_group_is_left_and_booked_as_it_was() {
 
 fn returned_by(outbox: &Outbox, batch: &mut Batch) -> Vec<Delivery> {
     let mut returned = Vec::new();
-    outbox.push_batch(batch, &mut returned, Instant::now());
+    outbox.push_batch(batch, outbox.connection(), &mut returned, Instant::now());
     returned
 }
 
@@ -423,7 +423,7 @@ proptest! {
             match step {
                 0..3 => {
                     next = marks.end;
-                    runs.push_batch(&mut plain(&runs, share, marks.clone()), &mut Vec::new(), Instant::now());
+                    runs.push_batch(&mut plain(&runs, share, marks.clone()), runs.connection(), &mut Vec::new(), Instant::now());
                     let single = |mark| Delivery { share, ..delivery(QoS::AtMostOnce, mark) };
                     singles.push(&mut marks.map(single).collect(), &mut Vec::new(), Instant::now());
                 }
@@ -473,4 +473,19 @@ fn what_follows_a_refused_message_of_its_group_is_refused_though_it_would_fit() 
     let mut taken = Batch::default();
     outbox.take_now(9, usize::MAX, &mut taken);
     assert_eq!(taken.into_singles().iter().map(last_bytes).collect::<Vec<_>>(), [0, 3]);
+}
+
+#[test]
+fn what_groups_meant_for_an_earlier_connection_comes_back() {
+    let outbox = outbox(100, WhenFull::DropOldest);
+    outbox.join_group(GROUP, Arc::default());
+    let earlier = outbox.connection();
+    outbox.attach(u32::MAX, None); // taken over
+    let mut batch = Batch::default();
+    batch.add(shared(QoS::AtLeastOnce, 0));
+    batch.add(delivery(QoS::AtLeastOnce, 1));
+    let mut returned = Vec::new();
+    outbox.push_batch(&mut batch, earlier, &mut returned, Instant::now());
+    assert_eq!(returned.iter().map(mark).collect::<Vec<_>>(), [0], "its earlier ones are with others");
+    assert_eq!(take(&outbox, 9), [1]);
 }

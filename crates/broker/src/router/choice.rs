@@ -25,11 +25,13 @@ pub(super) enum Choice<'a> {
 }
 
 impl<'a> Question<'a, '_> {
-    /// For a message that has just been published: nobody while earlier ones wait.
+    /// For a message that has just been published: nobody while earlier ones wait, or if a member has departed `since`.
     #[inline]
-    pub(super) fn choose_for_new(self, rng: &mut Rng) -> Choice<'a> {
+    pub(super) fn choose_for_new(self, since: Option<u64>, rng: &mut Rng) -> Choice<'a> {
+        let waiting = &self.group.waiting;
+        let has_departed = || since.is_some_and(|since| waiting.departures() != since);
         // QoS 0 does not wait.
-        let has_to_queue = || self.dispatch.is_acknowledged && self.group.waiting.has_line();
+        let has_to_queue = || self.dispatch.is_acknowledged && (waiting.has_line() || has_departed());
         if has_to_queue() && !self.members.is_empty() {
             return Choice::Nobody;
         }

@@ -21,6 +21,8 @@ pub(super) struct Fanout {
     waiting: usize,
     /// Single messages of share groups are among what waits.
     holds_of_groups: bool,
+    /// Departures of members of keyed groups as they were before messages of these were added.
+    departures: Vec<(NonZeroU64, u64)>,
     /// Some receiver has lagged since the last [`Fanout::take_pressure`].
     pressure: bool,
     /// What members of share groups could not take, and their numbers.
@@ -32,6 +34,8 @@ pub(super) struct Fanout {
 struct Part {
     /// The receiver's.
     number: u64,
+    /// The receiver's connection when it was first chosen.
+    connection: u32,
     outbox: Option<Arc<Outbox>>,
     batch: Batch,
 }
@@ -73,10 +77,10 @@ impl Fanout {
     fn find(&mut self, number: u64, outbox: &Arc<Outbox>) -> usize {
         let place = *self.places.entry(Arc::as_ptr(outbox).addr()).or_insert(self.used);
         if place == self.used {
-            let outbox = Some(Arc::clone(outbox));
+            let (connection, outbox) = (outbox.connection(), Some(Arc::clone(outbox)));
             match self.parts.get_mut(place) {
-                Some(part) => (part.number, part.outbox) = (number, outbox),
-                None => self.parts.push(Part { number, outbox, batch: Batch::default() }),
+                Some(part) => (part.number, part.connection, part.outbox) = (number, connection, outbox),
+                None => self.parts.push(Part { number, connection, outbox, batch: Batch::default() }),
             }
             self.used += 1;
         }
@@ -94,9 +98,9 @@ impl Fanout {
     /// Hands everything over.
     pub(super) fn flush(&mut self, now: Instant) {
         let mut returned = Vec::new();
-        for Part { number, outbox, batch } in &mut self.parts[..self.used] {
+        for Part { number, connection, outbox, batch } in &mut self.parts[..self.used] {
             if let Some(outbox) = outbox.take() {
-                self.pressure |= outbox.push_batch(batch, &mut returned, now) == Pressure::Lags;
+                self.pressure |= outbox.push_batch(batch, *connection, &mut returned, now) == Pressure::Lags;
                 batch.shrink(KEPT_BYTES / self.used);
                 self.returned.extend(returned.drain(..).map(|delivery| (*number, delivery)));
             }
@@ -107,6 +111,19 @@ impl Fanout {
         self.places.clear();
         self.waiting = 0;
         self.holds_of_groups = false;
+        self.departures.clear();
+    }
+
+    /// A message of this group was added, whose member was picked after so many departures.
+    pub(super) fn picked_at(&mut self, group: NonZeroU64, departures: u64) {
+        if !self.departures.iter().any(|&(other, _)| other == group) {
+            self.departures.push((group, departures));
+        }
+    }
+
+    /// Whether a member of this group has departed since messages of it were added.
+    pub(super) fn has_missed(&self, group: NonZeroU64, departures: u64) -> bool {
+        self.departures.iter().any(|&(other, since)| other == group && since != departures)
     }
 
     /// Whether what waits may hold messages of a share group that have to keep their order there.

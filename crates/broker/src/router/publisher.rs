@@ -190,8 +190,13 @@ impl Origin {
             // So many at once that some have gone out before the end of the batch.
             router.choose_again(fanout.take_returned(), message.now.at, &mut self.rng);
         }
-        let members = group.members.members();
         let key = key.of(message.properties(), self.client, router.index.hasher()).map(held_key::of_key);
+        // What this publisher has for a member that has departed meanwhile comes back, and goes before messages of its key.
+        let since = key.filter(|_| message.qos.is_acknowledged()).map(|_| group.waiting.departures());
+        if since.is_some_and(|since| fanout.has_missed(group.number(), since)) {
+            self.bring_back(router, message.now, fanout);
+        }
+        let members = group.members.members();
         let dispatch = Dispatch {
             publisher: self.client,
             topic: message.topic,
@@ -201,11 +206,12 @@ impl Origin {
         let share = Share { group: Some(group.number()), key: NonZeroU64::new(key.unwrap_or(self.client)) };
         let topic = message.name.as_bytes();
         let question = Question { group, members: &members, dispatch: &dispatch, topic };
-        match question.choose_for_new(&mut self.rng) {
+        match question.choose_for_new(since, &mut self.rng) {
             Choice::Member(member) => {
                 let GroupMember { outbox, terms, .. } = member.value();
                 self.reached_itself |= self.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, outbox));
                 message.add_to(fanout, (member.id().0, outbox), terms, share, is_last);
+                since.into_iter().for_each(|since| fanout.picked_at(group.number(), since));
                 true
             }
             Choice::Nobody if dispatch.is_acknowledged => {
@@ -227,10 +233,15 @@ impl Origin {
     #[cold]
     fn wait(&mut self, router: &Router, group: &SharedGroup, delivery: Delivery, now: Moment, fanout: &mut Fanout) {
         if fanout.holds_of_groups() {
-            fanout.flush(now.at);
-            router.choose_again(fanout.take_returned(), now.at, &mut self.rng);
+            self.bring_back(router, now, fanout);
         }
         group.wait(std::iter::once(delivery), now, &mut self.rng);
+    }
+
+    /// Hands over what is collected; what its members do not take any more goes to others.
+    fn bring_back(&mut self, router: &Router, now: Moment, fanout: &mut Fanout) {
+        fanout.flush(now.at);
+        router.choose_again(fanout.take_returned(), now.at, &mut self.rng);
     }
 }
 

@@ -121,6 +121,7 @@ impl SharedGroup {
     pub(super) fn leave(&self, number: u64) {
         let members = self.members.members();
         if let Some(member) = members.iter().find(|member| member.id() == MemberId(number)) {
+            self.waiting.departs();
             self.members.leave(member.id());
             member.value().outbox.leave_group(self.number);
             self.given_to_others.fetch_add(member.value().tally.get(), Ordering::Relaxed);
@@ -271,7 +272,7 @@ mod tests {
             let members = self.group.members.members();
             let dispatch = dispatch(100, qos, self.now.nanos);
             let question = Question { group: &self.group, members: &members, dispatch: &dispatch, topic: b"t" };
-            match question.choose_for_new(&mut Rng::new(1)) {
+            match question.choose_for_new(None, &mut Rng::new(1)) {
                 Choice::Member(member) => {
                     member.load().taken_back(1, 100, self.now.nanos);
                     Some(member.id().0)

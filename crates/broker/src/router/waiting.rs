@@ -11,7 +11,7 @@
 //! Nothing overtakes the line: as long as there is one, new messages go behind it, and only who holds its lock gives
 //! messages to members.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tenbin_balancer::{Nanos, Rng};
@@ -28,6 +28,9 @@ pub(super) struct Waiting {
     /// Whether new messages have to go behind the line. Written under the lock. Release and acquire: who reads `false`
     /// finds with their members what was in the line before, and the balancer's word of it.
     has_line: AtomicBool,
+    /// Departures of members so far: messages were going to be taken from one, or it left. Raised before; release and
+    /// acquire, as above.
+    departures: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -44,6 +47,18 @@ impl Waiting {
     #[inline]
     pub(super) fn has_line(&self) -> bool {
         self.has_line.load(Ordering::Acquire)
+    }
+
+    /// A number that is another one after a member's departure: what was given to it before, and is not in its queue yet,
+    /// comes back, and must not be overtaken.
+    #[inline]
+    pub(super) fn departures(&self) -> u64 {
+        self.departures.load(Ordering::Acquire)
+    }
+
+    /// A member is going to be left.
+    pub(super) fn departs(&self) {
+        self.departures.fetch_add(1, Ordering::AcqRel);
     }
 
     fn lock(&self) -> MutexGuard<'_, Line> {
@@ -121,6 +136,7 @@ impl SharedGroup {
 
     /// Messages are going to be taken from a member: until [`SharedGroup::end_handover`], new ones wait.
     pub(super) fn begin_handover(&self) {
+        self.waiting.departs();
         self.change_line(|line| line.handovers += 1);
     }
 
