@@ -47,10 +47,10 @@ pub fn run(command: Command) -> Result<(), LoadgenError> {
     run_to(command, &mut io::stdout().lock())
 }
 
-/// As [`run`], with the results written to `out`.
+/// As [`run()`], with the results written to `out`.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run()`].
 pub fn run_to(command: Command, out: &mut dyn Write) -> Result<(), LoadgenError> {
     // One thread moves all bytes of the load; the processors are the broker's.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LoadgenError::Runtime)?;
