@@ -56,14 +56,16 @@ impl Batch {
         share_key: Option<NonZeroU64>,
         message: &PlainPublish<'_>,
     ) {
+        let before = self.packets.len();
         message.encode(wire.version, &mut self.packets);
+        let bytes = self.packets.len() - before;
         match self.runs.last_mut() {
             Some((place, run)) if *place == self.deliveries.len() && run.goes_on(wire, share, share_key) => {
-                run.add(message);
+                run.add(message, bytes);
             }
             _ => {
                 let mut run = Run::new(wire, share, share_key);
-                run.add(message);
+                run.add(message, bytes);
                 self.runs.push((self.deliveries.len(), run));
             }
         }

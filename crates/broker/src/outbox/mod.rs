@@ -8,6 +8,7 @@ mod kept_back;
 mod push;
 mod queue;
 mod runs;
+mod spares;
 mod tally;
 mod when_full;
 
@@ -50,11 +51,10 @@ pub(crate) struct Outbox {
     /// The client's Maximum Packet Size in bytes. Written when a connection begins, read by publishers who choose
     /// among members; relaxed, for the connection judges by itself again.
     packet_bytes_maximum: AtomicU32,
-    /// Connections so far. Written under the lock, read by publishers as `wire` is; what differs under the lock goes back.
-    connection: AtomicU32,
-    /// The connection that takes packets as they are, if there is one: [`Outbox::wire`]. Written under the lock, read by
-    /// publishers for a hint: what they made of it is checked under the lock. Release and acquire: who knows of the
-    /// connection knows its Maximum Packet Size, by which nobody else judges packets.
+    /// Which connection there is, or was last, and in what form it takes packets as they are, if it does:
+    /// [`Outbox::connection`], [`Outbox::wire`]. Written under the lock, read by publishers for a hint: what they made of it
+    /// is checked under the lock. Release and acquire: who knows of the connection knows its Maximum Packet Size, by which
+    /// nobody else judges packets.
     wire: AtomicU64,
     /// The queue was full and has room since the last [`Outbox::take_room_again`]. Written and read by the receiver's
     /// task alone; relaxed.
@@ -106,7 +106,7 @@ struct State {
     queue: Queue,
     attached: bool,
     /// Connections so far.
-    connections: u32,
+    connection: u32,
     wire: Option<Wire>,
     /// The session is over: nobody will ever read.
     closed: bool,
@@ -135,20 +135,8 @@ impl Outbox {
         let packet_bytes_maximum = AtomicU32::new(u32::MAX);
         let (has_room_again, keeps_back) = (AtomicBool::new(false), AtomicBool::new(false));
         let state = Mutex::default();
-        let (connection, wire) = (AtomicU32::new(0), AtomicU64::new(0));
-        Self {
-            connection,
-            state,
-            limits,
-            load,
-            budget,
-            metrics,
-            clock,
-            packet_bytes_maximum,
-            wire,
-            has_room_again,
-            keeps_back,
-        }
+        let wire = AtomicU64::new(0);
+        Self { state, limits, load, budget, metrics, clock, packet_bytes_maximum, wire, has_room_again, keeps_back }
     }
 
     /// Receiver: tells whether its socket takes no more, so that nobody waits for it.
@@ -224,10 +212,9 @@ impl Outbox {
         let mut guard = self.state();
         let state = &mut *guard;
         state.queue.split_runs();
-        state.connections = state.connections.wrapping_add(1);
-        self.connection.store(state.connections, Ordering::Release);
-        state.wire = plain.map(|version| Wire { connection: state.connections, version });
-        self.wire.store(state.wire.map_or(0, Wire::to_bits), Ordering::Release);
+        state.connection = state.connection.wrapping_add(1);
+        state.wire = plain.map(|version| Wire { connection: state.connection, version });
+        self.wire.store(Wire::to_bits(state.connection, plain), Ordering::Release);
         state.attached = true;
         state.socket_blocked = false;
         state.quota_blocked = false;
@@ -239,7 +226,7 @@ impl Outbox {
 
     /// Which connection this is, or was last.
     pub(crate) fn connection(&self) -> u32 {
-        self.connection.load(Ordering::Acquire)
+        Wire::connection_in(self.wire.load(Ordering::Acquire))
     }
 
     /// The connection for which a small message may be put in as the packet that it gets.
@@ -276,7 +263,7 @@ impl Outbox {
         let mut state = self.state();
         state.attached = false;
         state.wire = None;
-        self.wire.store(0, Ordering::Relaxed);
+        self.wire.store(Wire::to_bits(state.connection, None), Ordering::Release);
         state.control = None;
         state.waker = None;
         let shared = state.queue.withdraw_shared(&self.budget);

@@ -32,8 +32,7 @@ impl Outbox {
         returned: &mut Vec<Delivery>,
         now: Instant,
     ) -> Pressure {
-        self.push_each(returned, now, |push| {
-            push.is_attached_for_groups = push.is_attached && push.connection == connection;
+        self.push_each(Some(connection), returned, now, |push| {
             batch.drain(|entry| match entry {
                 Entry::Single(delivery) => push.single(delivery),
                 Entry::Run(run, packets) => push.run(run, packets),
@@ -43,19 +42,25 @@ impl Outbox {
 
     /// As [`Outbox::push_batch`], for single messages.
     pub(crate) fn push(&self, deliveries: &mut Vec<Delivery>, returned: &mut Vec<Delivery>, now: Instant) -> Pressure {
-        self.push_each(returned, now, |push| deliveries.drain(..).for_each(|delivery| push.single(delivery)))
+        self.push_each(None, returned, now, |push| deliveries.drain(..).for_each(|delivery| push.single(delivery)))
     }
 
-    fn push_each(&self, returned: &mut Vec<Delivery>, now: Instant, put_in: impl FnOnce(&mut Push<'_>)) -> Pressure {
+    /// `chosen`: the connection that share groups chose; `None` = whichever there is.
+    fn push_each(
+        &self,
+        chosen: Option<u32>,
+        returned: &mut Vec<Delivery>,
+        now: Instant,
+        put_in: impl FnOnce(&mut Push<'_>),
+    ) -> Pressure {
         let mut guard = self.state();
-        let State { queue, groups, attached, closed, connections, wire, .. } = &mut *guard;
+        let State { queue, groups, attached, closed, connection, wire, .. } = &mut *guard;
         let mut push = Push {
             outbox: self,
             queue,
             groups,
-            connection: *connections,
             is_attached: *attached,
-            is_attached_for_groups: *attached,
+            is_attached_for_groups: *attached && chosen.is_none_or(|chosen| chosen == *connection),
             is_closed: *closed,
             wire: *wire,
             now,
@@ -105,7 +110,6 @@ struct Push<'a> {
     outbox: &'a Outbox,
     queue: &'a mut Queue,
     groups: &'a FxHashMap<NonZeroU64, Arc<Tally>>,
-    connection: u32,
     is_attached: bool,
     /// By the connection that share groups chose.
     is_attached_for_groups: bool,

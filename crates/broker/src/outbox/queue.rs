@@ -1,4 +1,3 @@
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::time::Instant;
@@ -7,6 +6,7 @@ use tenbin_session::Delivery;
 
 use super::budget::Usage;
 use super::runs::{Run, Runs};
+use super::spares::Spares;
 use super::{Batch, Booked, Budget, OutboxLimits, WhenFull};
 
 /// FIFOs that are emptied as one, by number: QoS 0 must go on when the send quota holds QoS 1 and 2 back
@@ -452,7 +452,7 @@ impl Lane {
     /// Goes on in the memory of a burst that is over, if there is any: it is warm, and saves growing step by step.
     #[cold]
     fn grow(&mut self) {
-        let spare = SPARES.with_borrow_mut(Vec::pop).filter(|spare| spare.capacity() > self.deliveries.capacity());
+        let spare = SPARES.with(Spares::take).filter(|spare| spare.capacity() > self.deliveries.capacity());
         if let Some(mut spare) = spare {
             spare.append(&mut self.deliveries);
             self.deliveries = spare;
@@ -463,23 +463,18 @@ impl Lane {
     fn shrink(&mut self) {
         if self.deliveries.is_empty() && self.deliveries.capacity() > KEPT_CAPACITY {
             let burst = std::mem::take(&mut self.deliveries);
-            SPARES.with_borrow_mut(|spares| {
-                if spares.len() < SPARES_MAX && burst.capacity() <= SPARE_CAPACITY_MAX {
-                    spares.push(burst);
-                }
-            });
+            if burst.capacity() <= SPARE_CAPACITY_MAX {
+                SPARES.with(|spares| spares.give(burst));
+            }
         }
     }
 }
 
 thread_local! {
-    /// Empty lanes' memory, a few for each thread: giving it back to the allocator after each burst costs as much as
-    /// the burst itself.
-    static SPARES: RefCell<Vec<VecDeque<Numbered>>> = RefCell::default();
+    /// Empty lanes' memory.
+    static SPARES: Spares<VecDeque<Numbered>> = const { Spares::new() };
 }
 
-/// Spares of one thread.
-const SPARES_MAX: usize = 16;
 /// Places for messages that a spare has at most.
 const SPARE_CAPACITY_MAX: usize = 2048;
 /// A queue with more than this lags.

@@ -1,6 +1,5 @@
 //! QoS 0 messages that wait as the packets which their receiver gets: many in a row cost little more than one.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 
@@ -10,6 +9,7 @@ use tenbin_session::Delivery;
 
 use super::Booked;
 use super::queue::Dropped;
+use super::spares::Spares;
 
 /// A connection that takes packets as they are, and the form that they need: good for as long as the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,9 +20,13 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Never 0.
-    pub(super) fn to_bits(self) -> u64 {
-        u64::from(self.connection) << 8 | if self.version.is_v5() { 5 } else { 4 }
+    /// Number of a connection, and the version if it takes packets as they are.
+    pub(super) fn to_bits(connection: u32, version: Option<ProtocolVersion>) -> u64 {
+        u64::from(connection) << 8 | version.map_or(0, |version| if version.is_v5() { 5 } else { 4 })
+    }
+
+    pub(super) fn connection_in(bits: u64) -> u32 {
+        (bits >> 8) as u32
     }
 
     #[inline]
@@ -32,7 +36,7 @@ impl Wire {
             4 => ProtocolVersion::V311,
             _ => return None,
         };
-        Some(Self { connection: (bits >> 8) as u32, version })
+        Some(Self { connection: Self::connection_in(bits), version })
     }
 }
 
@@ -63,11 +67,11 @@ impl Run {
         (self.wire, self.share, self.share_key) == (wire, share, share_key) && self.bytes < RUN_BYTES
     }
 
-    /// A message more, whose packet follows the others.
+    /// A message more, whose packet of so many bytes follows the others.
     #[inline]
-    pub(crate) fn add(&mut self, message: &PlainPublish<'_>) {
+    pub(crate) fn add(&mut self, message: &PlainPublish<'_>, bytes: usize) {
         self.messages += 1;
-        self.bytes += message.encoded_len(self.wire.version);
+        self.bytes += bytes;
         self.template_bytes += message.template_len() as u64;
     }
 
@@ -136,7 +140,7 @@ impl Runs {
     pub(super) fn push_back(&mut self, number: u64, run: Run, packets: &[u8]) {
         debug_assert_eq!(run.bytes, packets.len(), "a run has its packets");
         if self.packets.capacity() == 0 {
-            self.packets = SPARES.with_borrow_mut(Vec::pop).unwrap_or_default();
+            self.packets = SPARES.with(Spares::take).unwrap_or_default();
         }
         self.messages += run.messages as usize;
         self.bytes += run.queued_bytes();
@@ -160,11 +164,12 @@ impl Runs {
     /// Drops the oldest message; whether there was one.
     pub(super) fn drop_front(&mut self, dropped: &mut Dropped) -> bool {
         let Some(front) = self.runs.front_mut() else { return false };
-        let Some((message, _)) = PlainPublish::split_first(front.run.wire.version, &self.packets[self.read..]) else {
+        let packets = &self.packets[self.read..];
+        let Some((message, rest)) = PlainPublish::split_first(front.run.wire.version, packets) else {
             return false; // not with packets of our own
         };
         let mut first = Run::new(front.run.wire, front.run.share, front.run.share_key);
-        first.add(&message);
+        first.add(&message, packets.len() - rest.len());
         dropped.add_run(&first);
         self.read += first.bytes;
         if front.run.messages == 1 {
@@ -217,11 +222,9 @@ impl Runs {
             self.read = 0;
             if self.packets.capacity() > KEPT_BYTES {
                 let burst = std::mem::take(&mut self.packets);
-                SPARES.with_borrow_mut(|spares| {
-                    if spares.len() < SPARES_MAX && burst.capacity() <= SPARE_BYTES_MAX {
-                        spares.push(burst);
-                    }
-                });
+                if burst.capacity() <= SPARE_BYTES_MAX {
+                    SPARES.with(|spares| spares.give(burst));
+                }
             }
             if self.runs.capacity() > KEPT_RUNS {
                 self.runs = VecDeque::new();
@@ -234,14 +237,13 @@ impl Runs {
 }
 
 thread_local! {
-    /// Memory of bursts that are over, a few for each thread.
-    static SPARES: RefCell<Vec<Vec<u8>>> = RefCell::default();
+    /// Empty queues' memory for packets.
+    static SPARES: Spares<Vec<u8>> = const { Spares::new() };
 }
 
 /// Bytes from which a run takes no more messages: what one receiver is sent at once has a bound.
 const RUN_BYTES: usize = 16 * 1024;
-/// Spares of one thread, and bytes that one has at most.
-const SPARES_MAX: usize = 16;
+/// Bytes that a spare has at most.
 const SPARE_BYTES_MAX: usize = 128 * 1024;
 /// Bytes of memory that an empty queue keeps.
 const KEPT_BYTES: usize = 1024;

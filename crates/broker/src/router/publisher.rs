@@ -285,7 +285,7 @@ impl<'a> Message<'a> {
         let template = BLOCK.with_borrow_mut(|block| publication.template(block));
         let packet_bytes = Booked::packet_bytes(template.len());
         let (publication, template) = (Some(publication), Some(template));
-        Self { publication, name, qos: *qos, plain, template, packet_bytes, topic, now }
+        Self { publication, name, qos: *qos, plain: None, template, packet_bytes, topic, now }
     }
 
     #[inline]
