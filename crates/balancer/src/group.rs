@@ -9,9 +9,10 @@ use crate::{
     nanos::Nanos,
     policy::weighted_round_robin::Strides,
     rules::Rules,
+    seats::turn_after,
     shadow::ShadowRecord,
     standing::Standing,
-    sync::{AtomicU64, Mutex, OwnLine, Published, Relaxed, lock},
+    sync::{Mutex, OwnLine, Published, lock},
 };
 
 /// The members that share one subscription, of which each message goes to one.
@@ -27,9 +28,6 @@ pub struct Group<T> {
     /// Stored by writers under `writers`, loaded by anybody. Its release and acquire are what makes a member's
     /// fields visible to those who find it.
     published: Published<Snapshot<T>>,
-    /// The next turn to give out. Incremented by every booking and joining, read by nobody else; `Relaxed`, since
-    /// all that counts is that no two get the same number.
-    sequence: OwnLine<AtomicU64>,
     /// What members are judged against.
     view: OwnLine<GroupView>,
 }
@@ -38,11 +36,10 @@ impl<T> Group<T> {
     /// An empty group that will choose by `rules`; a [`Policy`](crate::Policy) alone will do.
     pub fn new(rules: impl Into<Rules>) -> Self {
         let rules = rules.into();
-        let shadow = rules.shadow.map(|policy| Arc::new(ShadowRecord::new(policy, 0)));
+        let shadow = rules.shadow.map(|policy| Arc::new(ShadowRecord::new(policy)));
         Self {
             writers: Mutex::new(()),
             published: Published::new(Snapshot::new(rules, Vec::new(), shadow, None)),
-            sequence: OwnLine(AtomicU64::new(0)),
             view: OwnLine(GroupView::new()),
         }
     }
@@ -62,7 +59,7 @@ impl<T> Group<T> {
             }
             *current = rules;
             // It begins where the group is.
-            *shadow = rules.shadow.map(|policy| Arc::new(ShadowRecord::new(policy, self.sequence.0.load(Relaxed))));
+            *shadow = rules.shadow.map(|policy| Arc::new(ShadowRecord::new(policy)));
             roster.iter_mut().for_each(Seated::begin_shadow);
             true
         });
@@ -80,16 +77,16 @@ impl<T> Group<T> {
     /// its turn and the time of its joining.
     pub fn join_with(&self, id: MemberId, standing: Standing, load: Arc<MemberLoad>, value: T, now: Nanos) {
         let standing = Standing { weight: standing.weight.max(1), ..standing };
-        self.update(|_, roster, shadow| match roster.iter_mut().find(|seated| seated.member.id == id) {
+        self.update(|_, roster, _| match roster.iter_mut().find(|seated| seated.member.id == id) {
             Some(seated) => {
                 let joined_at = seated.member.joined_at;
                 seated.member = Arc::new(Member { id, value, load, standing, joined_at });
                 true
             }
             None => {
-                let turn = self.sequence.0.fetch_add(1, Relaxed);
+                let turn = turn_after(roster.iter().map(|seated| seated.turn));
                 let member = Arc::new(Member { id, value, load, standing, joined_at: now });
-                let shadow_turn = shadow.as_ref().map_or(turn, |record| record.sequence.0.fetch_add(1, Relaxed));
+                let shadow_turn = turn_after(roster.iter().map(|seated| seated.shadow_turn));
                 roster.push(Seated {
                     member,
                     turn,
@@ -113,7 +110,7 @@ impl<T> Group<T> {
 
     /// The members as they are now. Takes no lock.
     pub fn members(&self) -> Members<'_, T> {
-        Members { snapshot: self.published.load(), sequence: &self.sequence.0, view: &self.view.0 }
+        Members { snapshot: self.published.load(), view: &self.view.0 }
     }
 
     /// The number of members now.

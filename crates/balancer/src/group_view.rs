@@ -5,6 +5,7 @@ use crate::{
     load::Availability,
     log2::{exp2_q16, log2_q16},
     nanos::Nanos,
+    policy::adaptive,
     seats::Seats,
     speed,
     sync::{AtomicU8, AtomicU64, Relaxed},
@@ -23,7 +24,7 @@ pub(crate) struct GroupView {
     /// Geometric, since one slow member among many would lift an arithmetic mean beyond what is normal. Without
     /// those below 1/16 of the median: such speeds are rare, and a pretext to attract everything.
     mean_ns: AtomicU64,
-    /// [`HAS_EVIDENCE`] or nothing.
+    /// [`HAS_EVIDENCE`], [`HAS_UNUSED`].
     facts: AtomicU8,
 }
 
@@ -36,6 +37,8 @@ pub(crate) struct View {
     pub(crate) class: u64,
     /// Whether any member reports or acknowledges.
     pub(crate) has_evidence: bool,
+    /// Whether any member had nothing to do for so long that it may be worth a try, however slow it was.
+    pub(crate) has_unused: bool,
 }
 
 impl View {
@@ -60,7 +63,7 @@ impl GroupView {
         let pause_ns = SCAN_PAUSE_NS + SCAN_PAUSE_PER_MEMBER_NS * seats.loads().len() as u64;
         let is_due = scanned_at == NEVER || now.0.saturating_sub(scanned_at) >= pause_ns;
         if is_due && self.scanned_at.compare_exchange(scanned_at, now.0, Relaxed, Relaxed).is_ok() {
-            self.scan(seats);
+            self.scan(seats, now);
         }
         self.latest()
     }
@@ -68,18 +71,24 @@ impl GroupView {
     /// The figures of the last scan.
     #[inline]
     pub(crate) fn latest(&self) -> View {
-        let mean_ns = self.mean_ns.load(Relaxed);
-        View { mean_ns, class: speed::class(mean_ns), has_evidence: self.facts.load(Relaxed) & HAS_EVIDENCE != 0 }
+        let (mean_ns, facts) = (self.mean_ns.load(Relaxed), self.facts.load(Relaxed));
+        View {
+            mean_ns,
+            class: speed::class(mean_ns),
+            has_evidence: facts & HAS_EVIDENCE != 0,
+            has_unused: facts & HAS_UNUSED != 0,
+        }
     }
 
     #[cold]
-    fn scan(&self, seats: &Seats) {
-        let (mut speeds, mut flags) = (Speeds::default(), 0);
+    fn scan(&self, seats: &Seats, now: Nanos) {
+        let (mut speeds, mut flags, mut has_unused) = (Speeds::default(), 0, false);
         for hot in seats.loads().iter().map(|load| load.hot()) {
             if hot.availability() == Availability::Offline as u8 {
                 continue;
             }
             flags |= hot.flags();
+            has_unused |= adaptive::may_be_unused(hot, now.0);
             let processing_ns = hot.speed().processing_ns();
             if processing_ns > 0 {
                 speeds.add(processing_ns);
@@ -87,7 +96,8 @@ impl GroupView {
         }
         self.mean_ns.store(speeds.mean_ns(), Relaxed);
         let has_evidence = flags & (flag::REPORTS | flag::ACKS) != 0;
-        self.facts.store(if has_evidence { HAS_EVIDENCE } else { 0 }, Relaxed);
+        let fact = |holds: bool, fact: u8| if holds { fact } else { 0 };
+        self.facts.store(fact(has_evidence, HAS_EVIDENCE) | fact(has_unused, HAS_UNUSED), Relaxed);
         if flags & flag::EARLY != 0 {
             suspect_the_unverified(seats);
         }
@@ -145,6 +155,7 @@ const QUARTER_SHIFT: u32 = 14;
 const QUARTERS_OF_FOUR_OCTAVES: usize = 4 * 4;
 const NEVER: u64 = u64::MAX;
 const HAS_EVIDENCE: u8 = 1;
+const HAS_UNUSED: u8 = 2;
 const SCAN_PAUSE_NS: u64 = 1_000_000;
 const SCAN_PAUSE_PER_MEMBER_NS: u64 = 4_000;
 

@@ -22,7 +22,7 @@ use crate::{
     seats::Seats,
     shadow::{Shadow, ShadowFigures, ShadowRecord},
     standing::Standing,
-    sync::{AtomicU64, PublishedGuard, Relaxed},
+    sync::PublishedGuard,
 };
 
 /// Names a member within its groups. The caller assigns it, one per client session.
@@ -73,7 +73,6 @@ impl<T> Member<T> {
 /// alive; and turns taken through an outdated one are unknown to those who took a newer one.
 pub struct Members<'a, T> {
     pub(crate) snapshot: PublishedGuard<Snapshot<T>>,
-    pub(crate) sequence: &'a AtomicU64,
     pub(crate) view: &'a GroupView,
 }
 
@@ -114,7 +113,7 @@ impl<T> Members<'_, T> {
         let members = self.snapshot.members.iter().enumerate().filter(|(_, member)| wanted(member));
         let merit = |index: usize| (seats.loads()[index].rank(), seats.loads()[index].pending(), seats.turn(index));
         let (index, member) = members.min_by_key(|(index, _)| merit(*index))?;
-        seats.take_turn(index, self.sequence.fetch_add(1, Relaxed));
+        seats.take_turn(index, seats.next_turn());
         if let Some(shadow) = &self.snapshot.shadow {
             shadow.take_turn(index);
         }
@@ -212,13 +211,7 @@ impl<T> Members<'_, T> {
     }
 
     fn table(&self, policy: Policy) -> Table<'_> {
-        Table {
-            policy,
-            seats: &self.snapshot.seats,
-            state: &self.snapshot.state,
-            view: self.view,
-            sequence: self.sequence,
-        }
+        Table { policy, seats: &self.snapshot.seats, state: &self.snapshot.state, view: self.view }
     }
 
     /// All members, in join order.

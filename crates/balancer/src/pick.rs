@@ -10,7 +10,6 @@ use crate::{
     policy_state::PolicyState,
     rng::Rng,
     seats::Seats,
-    sync::{AtomicU64, Relaxed},
 };
 
 /// A member as a policy's scan saw it.
@@ -29,7 +28,6 @@ pub(crate) struct Table<'a> {
     pub(crate) seats: &'a Seats,
     pub(crate) state: &'a PolicyState,
     pub(crate) view: &'a GroupView,
-    pub(crate) sequence: &'a AtomicU64,
 }
 
 /// Chooses a seat and books a message on it. `None` if there is no seat.
@@ -50,22 +48,20 @@ pub(crate) fn pick(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> Opti
 /// Chooses a seat, whose turn is over then. Nothing is booked.
 #[inline(always)]
 pub(crate) fn choose(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
-    let Table { policy, seats, state, sequence, .. } = table;
+    let Table { policy, seats, state, .. } = table;
     match policy {
         Policy::Adaptive => {
-            let index = adaptive::choose(seats, view, sequence, dispatch, rng)?.index;
-            seats.set_turn(index, sequence.fetch_add(1, Relaxed));
+            let index = adaptive::choose(seats, view, dispatch, rng)?.index;
+            adaptive::end_turn(seats, index, view);
             Some(index)
         }
-        Policy::ThesisScore => choose_in_turn(seats, sequence, || score::choose(seats, dispatch.at)),
-        Policy::RoundRobin => choose_in_turn(seats, sequence, || round_robin::choose(seats)),
+        Policy::ThesisScore => choose_in_turn(seats, || score::choose(seats, dispatch.at)),
+        Policy::RoundRobin => choose_in_turn(seats, || round_robin::choose(seats)),
         Policy::WeightedRoundRobin => weighted_round_robin::pick(seats, state.strides.as_ref()?),
-        Policy::LeastInflight => choose_in_turn(seats, sequence, || least_inflight::choose(seats)),
-        Policy::LeastResponseTime => {
-            choose_in_turn(seats, sequence, || least_response_time::choose(seats, dispatch.at))
-        }
-        Policy::LeastBytes => choose_in_turn(seats, sequence, || least_bytes::choose(seats)),
-        // Nobody compares turns in the groups that follow: their pickers leave them, and the shared sequence, alone.
+        Policy::LeastInflight => choose_in_turn(seats, || least_inflight::choose(seats)),
+        Policy::LeastResponseTime => choose_in_turn(seats, || least_response_time::choose(seats, dispatch.at)),
+        Policy::LeastBytes => choose_in_turn(seats, || least_bytes::choose(seats)),
+        // Nobody compares turns in the groups that follow: their pickers leave them alone.
         Policy::Random => random::choose(seats, rng),
         Policy::Sticky => sticky::pick(seats, &state.ids, state.sticky.as_ref()?, dispatch.publisher, rng),
         Policy::HashClientId => rendezvous::choose(seats, &state.identities, dispatch.publisher),
@@ -77,11 +73,11 @@ pub(crate) fn choose(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &m
 
 /// The seat that a pick by `policy` would choose, with nothing booked.
 pub(crate) fn preview(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
-    let Table { policy, seats, state, sequence, view } = table;
+    let Table { policy, seats, state, view } = table;
     match policy {
         Policy::Adaptive => {
             let view = view.at(dispatch.at, seats);
-            adaptive::choose(seats, &view, sequence, dispatch, rng).map(|seen| seen.index)
+            adaptive::choose(seats, &view, dispatch, rng).map(|seen| seen.index)
         }
         Policy::ThesisScore => score::choose(seats, dispatch.at).map(|choice| choice.index),
         Policy::RoundRobin => round_robin::choose(seats).map(|choice| choice.index),
@@ -105,14 +101,14 @@ pub(crate) fn preview(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> O
 /// Does what a choice by the group's policy does beside the booking, for a seat that [`preview`] named or
 /// (`!is_free`) that was chosen by another rule.
 pub(crate) fn settle(table: Table<'_>, index: usize, is_free: bool) {
-    let Table { policy, seats, state, sequence, .. } = table;
+    let Table { policy, seats, state, .. } = table;
     match policy {
         Policy::Adaptive
         | Policy::ThesisScore
         | Policy::RoundRobin
         | Policy::LeastInflight
         | Policy::LeastResponseTime
-        | Policy::LeastBytes => seats.take_turn(index, sequence.fetch_add(1, Relaxed)),
+        | Policy::LeastBytes => seats.take_turn(index, seats.next_turn()),
         Policy::WeightedRoundRobin => state.strides.iter().for_each(|strides| strides.advance(index, is_free)),
         Policy::Random
         | Policy::Sticky
@@ -134,19 +130,19 @@ pub(crate) fn book(seats: &Seats, index: usize, view: &View, dispatch: &Dispatch
 /// Chooses by the members' clocks and moves that of the chosen; chooses again if it has been moved meanwhile, like
 /// [`choose_in_turn`].
 fn pick_adaptive(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
-    let Table { seats, sequence, .. } = table;
-    let mut seen = adaptive::choose(seats, view, sequence, dispatch, rng)?;
+    let seats = table.seats;
+    let mut seen = adaptive::choose(seats, view, dispatch, rng)?;
     for _ in 0..RESCANS_MAX {
         let hot = seats.loads()[seen.index].hot();
         let service_ns = adaptive::weigh(hot, view, dispatch.at.0).service;
         if hot.try_book(dispatch, service_ns, seen.finish, view.mean_ns) {
-            seats.set_turn(seen.index, sequence.fetch_add(1, Relaxed));
+            adaptive::end_turn(seats, seen.index, view);
             return Some(seen.index);
         }
-        seen = adaptive::choose(seats, view, sequence, dispatch, rng)?;
+        seen = adaptive::choose(seats, view, dispatch, rng)?;
     }
     book(seats, seen.index, view, dispatch);
-    seats.set_turn(seen.index, sequence.fetch_add(1, Relaxed));
+    adaptive::end_turn(seats, seen.index, view);
     Some(seen.index)
 }
 
@@ -155,9 +151,9 @@ fn pick_adaptive(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &mut R
 /// The slower picker chooses again, knowing of the faster one's booking. After [`RESCANS_MAX`] it takes its last
 /// choice all the same: then so many pickers are at work that one message more on a good member does no harm, and
 /// a bound on the time of a pick is worth more.
-fn choose_in_turn(seats: &Seats, sequence: &AtomicU64, choose: impl Fn() -> Option<Choice>) -> Option<usize> {
+fn choose_in_turn(seats: &Seats, choose: impl Fn() -> Option<Choice>) -> Option<usize> {
     let mut choice = choose()?;
-    let ticket = sequence.fetch_add(1, Relaxed);
+    let ticket = seats.next_turn();
     for _ in 0..RESCANS_MAX {
         if seats.try_take_turn(choice.index, choice.turn, ticket) {
             return Some(choice.index);
@@ -184,12 +180,11 @@ mod tests {
     #[test]
     fn the_slower_picker_chooses_again() {
         let seats = seats(&[0, 1]);
-        let sequence = AtomicU64::new(2);
         let scans = Cell::new(0);
-        let index = choose_in_turn(&seats, &sequence, || {
+        let index = choose_in_turn(&seats, || {
             let choice = round_robin::choose(&seats);
             if scans.replace(scans.get() + 1) == 0 {
-                seats.take_turn(0, sequence.fetch_add(1, Relaxed));
+                seats.take_turn(0, seats.next_turn());
             }
             choice
         });
@@ -200,12 +195,11 @@ mod tests {
     #[test]
     fn a_picker_that_always_loses_stops_after_two_rescans() {
         let seats = seats(&[0, 1]);
-        let sequence = AtomicU64::new(2);
         let scans = Cell::new(0);
-        let index = choose_in_turn(&seats, &sequence, || {
+        let index = choose_in_turn(&seats, || {
             scans.set(scans.get() + 1);
             let choice = round_robin::choose(&seats)?;
-            seats.take_turn(choice.index, sequence.fetch_add(1, Relaxed));
+            seats.take_turn(choice.index, seats.next_turn());
             Some(choice)
         });
         assert_eq!((index, scans.get()), (Some(0), 3));
@@ -214,9 +208,9 @@ mod tests {
     #[test]
     fn an_empty_group_has_nobody_to_pick() {
         for policy in Policy::ALL {
-            let (seats, view, sequence) = (seats(&[]), GroupView::new(), AtomicU64::new(0));
+            let (seats, view) = (seats(&[]), GroupView::new());
             let state = PolicyState::new::<()>(&policy.into(), &[], None);
-            let table = Table { policy, seats: &seats, state: &state, view: &view, sequence: &sequence };
+            let table = Table { policy, seats: &seats, state: &state, view: &view };
             assert_eq!(pick(table, &Dispatch::default(), &mut Rng::new(1)), None);
             assert_eq!(preview(table, &Dispatch::default(), &mut Rng::new(1)), None);
         }
@@ -224,11 +218,11 @@ mod tests {
 
     #[test]
     fn a_preview_books_nothing() {
-        let (seats, view, sequence) = (seats(&[0, 1]), GroupView::new(), AtomicU64::new(2));
+        let (seats, view) = (seats(&[0, 1]), GroupView::new());
         let state = PolicyState::new::<()>(&Policy::Random.into(), &[], None);
         let (dispatch, mut rng) = (Dispatch { at: Nanos(100), ..Dispatch::default() }, Rng::new(1));
         for policy in [Policy::RoundRobin, Policy::WeightedRoundRobin, Policy::ThesisScore, Policy::Adaptive] {
-            let table = Table { policy, seats: &seats, state: &state, view: &view, sequence: &sequence };
+            let table = Table { policy, seats: &seats, state: &state, view: &view };
             let mut preview = || preview(table, &dispatch, &mut rng);
             assert_eq!([preview(), preview()], [Some(0); 2], "{policy}");
             assert_eq!(seats.loads().iter().map(|load| load.snapshot().sent).sum::<u64>(), 0);

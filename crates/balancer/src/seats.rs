@@ -9,21 +9,24 @@ use crate::{
 
 /// One seat per member, in join order: a pointer to the member's load and the member's turn.
 ///
-/// A turn says when the member was last chosen *in this group*: a number of the group's sequence, taken at joining
-/// and at every booking. Members of the same merit are chosen in the order of their turns, oldest first, which is
-/// round robin whatever the clock does.
+/// A turn says when the member was last chosen *in this group*: a number of a sequence, taken at joining and at every
+/// booking. Members of the same merit are chosen in the order of their turns, oldest first, which is round robin
+/// whatever the clock does.
 #[derive(Debug)]
 pub(crate) struct Seats {
     loads: Box<[Arc<MemberLoad>]>,
+    /// The next turn to give out, and those of the members.
     turns: Box<[TurnLine]>,
 }
 
 /// Eight turns on a cache line of their own: pickers of one group write there, those of other groups never.
-/// Packed, since every picker of the group reads all of them anyway.
+/// Packed, since every picker of the group reads all of them anyway; in the first line with the next turn to give out,
+/// so that pickers of a small group pass one line from processor to processor and not two.
 ///
-/// Written by pickers ([`Seats::try_take_turn`], [`Seats::take_turn`], [`Seats::set_turn`]), read by pickers and by writers who copy
-/// it into the next snapshot. `Relaxed`: the comparison in `compare_exchange` needs only the modification order
-/// of the one turn, and nothing else is published through it.
+/// Written by pickers ([`Seats::try_take_turn`], [`Seats::take_turn`], [`Seats::set_turn`]), read by pickers and by writers
+/// who copy it into the next snapshot. `Relaxed`: the comparison in `compare_exchange` needs only the modification order
+/// of the one turn, nothing else is published through it, and all that counts of the next turn is that no two get the
+/// same number.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct TurnLine([AtomicU64; TURNS_PER_LINE]);
@@ -31,17 +34,11 @@ pub(crate) struct TurnLine([AtomicU64; TURNS_PER_LINE]);
 impl Seats {
     /// Seats for loads with these turns, in this order.
     pub(crate) fn new(loads: Box<[Arc<MemberLoad>]>, turns: &[u64]) -> Self {
-        let turns = turns
-            .chunks(TURNS_PER_LINE)
-            .map(|chunk| {
-                let line = TurnLine::default();
-                for (turn, &value) in line.0.iter().zip(chunk) {
-                    turn.store(value, Relaxed);
-                }
-                line
-            })
-            .collect();
-        Self { loads, turns }
+        let lines = (0..=turns.len() / TURNS_PER_LINE).map(|_| TurnLine::default());
+        let seats = Self { loads, turns: lines.collect() };
+        seats.turns[0].0[0].store(turn_after(turns.iter().copied()), Relaxed);
+        turns.iter().enumerate().for_each(|(index, &turn)| seats.turn_at(index).store(turn, Relaxed));
+        seats
     }
 
     pub(crate) fn loads(&self) -> &[Arc<MemberLoad>] {
@@ -49,12 +46,24 @@ impl Seats {
     }
 
     /// Loads and turns side by side, for the scans that need every turn.
-    pub(crate) fn by_line(&self) -> impl Iterator<Item = (&[Arc<MemberLoad>], &[AtomicU64; TURNS_PER_LINE])> {
-        self.loads.chunks(TURNS_PER_LINE).zip(self.turns.iter().map(|line| &line.0))
+    pub(crate) fn by_line(&self) -> impl Iterator<Item = (&[Arc<MemberLoad>], &[AtomicU64])> {
+        let (first, others) = self.loads.split_at(self.loads.len().min(TURNS_PER_LINE - 1));
+        let others = others.chunks(TURNS_PER_LINE).zip(self.turns[1..].iter().map(|line| &line.0[..]));
+        std::iter::once((first, &self.turns[0].0[1..])).chain(others)
     }
 
     pub(crate) fn turn(&self, index: usize) -> u64 {
         self.turn_at(index).load(Relaxed)
+    }
+
+    /// The next turn to give out, which is given out.
+    pub(crate) fn next_turn(&self) -> u64 {
+        self.turns[0].0[0].fetch_add(1, Relaxed)
+    }
+
+    /// The next turn to give out, which is not given out.
+    pub(crate) fn peek_turn(&self) -> u64 {
+        self.turns[0].0[0].load(Relaxed)
     }
 
     /// Sets the turn to `ticket` if it is still what the picker saw; fails if another picker was faster.
@@ -67,14 +76,21 @@ impl Seats {
         self.turn_at(index).fetch_max(ticket, Relaxed);
     }
 
-    /// Sets the turn to `ticket`. Of two pickers who chose this seat at the same time the earlier ticket may stay.
-    pub(crate) fn set_turn(&self, index: usize, ticket: u64) {
+    /// Sets the turn to the next one. Of two pickers who chose this seat at the same time the earlier ticket may stay.
+    pub(crate) fn set_turn(&self, index: usize) {
+        let ticket = self.next_turn();
         self.turn_at(index).store(ticket, Relaxed);
     }
 
     fn turn_at(&self, index: usize) -> &AtomicU64 {
-        &self.turns[index / TURNS_PER_LINE].0[index % TURNS_PER_LINE]
+        let slot = index + 1;
+        &self.turns[slot / TURNS_PER_LINE].0[slot % TURNS_PER_LINE]
     }
+}
+
+/// One that is later than these.
+pub(crate) fn turn_after(turns: impl Iterator<Item = u64>) -> u64 {
+    turns.max().map_or(0, |turn| turn + 1)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -101,7 +117,7 @@ impl Seats {
     }
 }
 
-pub(crate) const TURNS_PER_LINE: usize = 8;
+const TURNS_PER_LINE: usize = 8;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -132,7 +148,7 @@ mod tests {
     #[test]
     fn a_turn_can_be_taken_once() {
         let seats = Seats::of_strangers(1);
-        seats.set_turn(0, 4);
+        seats.take_turn(0, 4);
         assert!(seats.try_take_turn(0, 4, 9));
         assert!(!seats.try_take_turn(0, 4, 10));
         seats.take_turn(0, 8);

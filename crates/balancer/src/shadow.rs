@@ -38,8 +38,6 @@ pub(crate) struct Shadow {
 #[derive(Debug)]
 pub(crate) struct ShadowRecord {
     policy: Policy,
-    /// The shadow's next turn to give out; as the group's own.
-    pub(crate) sequence: OwnLine<AtomicU64>,
     /// Every field is a count of its own, `Relaxed`, added to by each pick.
     sums: OwnLine<Sums>,
 }
@@ -93,13 +91,7 @@ impl Shadow {
     #[cold]
     pub(crate) fn pick_beside(&self, acting: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
         let record = &*self.record;
-        let table = Table {
-            policy: record.policy,
-            seats: &self.seats,
-            state: &self.state,
-            view: acting.view,
-            sequence: &record.sequence.0,
-        };
+        let table = Table { policy: record.policy, seats: &self.seats, state: &self.state, view: acting.view };
         let view = acting.view.at(dispatch.at, acting.seats);
         let preferred = choose(table, &view, dispatch, &mut rng.clone())?;
         let preferred_wait = weigh(self.seats.loads()[preferred].hot(), &view, dispatch.at.0).wait;
@@ -113,14 +105,13 @@ impl Shadow {
 
     /// A member was chosen by no policy; its turn is over here too.
     pub(crate) fn take_turn(&self, index: usize) {
-        self.seats.take_turn(index, self.record.sequence.0.fetch_add(1, Relaxed));
+        self.seats.take_turn(index, self.seats.next_turn());
     }
 }
 
 impl ShadowRecord {
-    /// For a group whose own next turn is `sequence`.
-    pub(crate) fn new(policy: Policy, sequence: u64) -> Self {
-        Self { policy, sequence: OwnLine(AtomicU64::new(sequence)), sums: OwnLine(Sums::default()) }
+    pub(crate) fn new(policy: Policy) -> Self {
+        Self { policy, sums: OwnLine(Sums::default()) }
     }
 
     fn compare(&self, is_same: bool, preferred_wait: u64, chosen_wait: u64) {

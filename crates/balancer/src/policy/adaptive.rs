@@ -27,7 +27,7 @@ use crate::{
     policy::round_robin,
     rng::Rng,
     seats::Seats,
-    sync::{AtomicU64, Relaxed},
+    sync::Relaxed,
 };
 
 /// A seat as the scan saw it.
@@ -53,13 +53,7 @@ pub(crate) struct Weight {
 
 /// The seat that finishes first, among those of the best availability; of more than [`SCAN_MAX`] seats, among a
 /// random few. `None` if there is no seat.
-pub(crate) fn choose(
-    seats: &Seats,
-    view: &View,
-    sequence: &AtomicU64,
-    dispatch: &Dispatch,
-    rng: &mut Rng,
-) -> Option<Sighting> {
+pub(crate) fn choose(seats: &Seats, view: &View, dispatch: &Dispatch, rng: &mut Rng) -> Option<Sighting> {
     let len = seats.loads().len();
     if view.mean_ns == 0 && !view.has_evidence && len <= SCAN_MAX {
         // All waits are 0.
@@ -69,7 +63,7 @@ pub(crate) fn choose(
     let scan = Scan { view, now: dispatch.at.0 };
     if len > SCAN_MAX {
         let seen = match view.mean_ns {
-            0 => in_turn(seats, sequence.load(Relaxed) as usize % len),
+            0 => in_turn(seats, seats.peek_turn() as usize % len),
             _ => scan.best_of_some(seats, rng),
         };
         if let Some(seen) = seen.filter(|seen| seats.loads()[seen.index].rank() == READY) {
@@ -77,6 +71,14 @@ pub(crate) fn choose(
         }
     }
     scan.best_of_all(seats)
+}
+
+/// The turn of a seat that `choose` chose is over. Where turns are not looked at, that costs nothing.
+#[inline(always)]
+pub(crate) fn end_turn(seats: &Seats, index: usize, view: &View) {
+    if seats.loads().len() <= SCAN_MAX || view.mean_ns == 0 {
+        seats.set_turn(index);
+    }
 }
 
 /// What `choose` compares of one member.
@@ -101,10 +103,16 @@ pub(crate) fn weigh(hot: &Hot, view: &View, now: u64) -> Weight {
         finish = without_acks(hot, flags, view, arrival, finish, service);
     }
     let wait = finish.saturating_sub(arrival);
-    if penalty > view.floor_ns() && wait == 0 && is_unused(hot, now, penalty) {
+    if view.has_unused && penalty > view.floor_ns() && wait == 0 && is_unused(hot, now, penalty) {
         penalty = 0;
     }
     Weight { wait, penalty, late, service }
+}
+
+/// Whether a member had nothing to do for the least time after which it is worth a try. Few had in a busy group, so
+/// that its pickers need not look for them one by one.
+pub(crate) fn may_be_unused(hot: &Hot, now: u64) -> bool {
+    is_unused(hot, now, 0)
 }
 
 /// Whether a slow member had nothing to do for so long that it is worth a message to see if it still is slow.

@@ -16,7 +16,7 @@ use crate::{
     group_view::View,
     hot::{Hot, mark},
     load::MemberLoad,
-    seats::{Seats, TURNS_PER_LINE},
+    seats::Seats,
     sync::Relaxed,
 };
 
@@ -26,6 +26,8 @@ pub(super) struct Usual {
     floor: u64,
     penalty_max: u64,
     highest_class: u64,
+    /// Whether somebody may be worth a try.
+    has_unused: bool,
 }
 
 /// The least usual key so far, and whose it is.
@@ -40,38 +42,49 @@ impl Usual {
     pub(super) fn new(view: &View, now: u64) -> Self {
         let floor = view.floor_ns();
         let penalty_max = floor << CLASSES;
-        Self { now: now.min(NOW_MAX_NS), floor, penalty_max, highest_class: highest_class(view) }
+        let (now, highest_class, has_unused) = (now.min(NOW_MAX_NS), highest_class(view), view.has_unused);
+        Self { now, floor, penalty_max, highest_class, has_unused }
     }
 
     /// Of equal ones that with the oldest turn.
-    #[inline(never)]
     pub(super) fn least_of_all(&self, seats: &Seats) -> Least {
+        if self.has_unused { self.of_all::<true>(seats) } else { self.of_all::<false>(seats) }
+    }
+
+    /// Of equal ones that which was sent something longest ago.
+    pub(super) fn least_of_some(&self, loads: &[Arc<MemberLoad>], sample: &[usize; SAMPLE]) -> Least {
+        if self.has_unused { self.of_some::<true>(loads, sample) } else { self.of_some::<false>(loads, sample) }
+    }
+
+    #[inline(never)]
+    fn of_all<const TRY: bool>(&self, seats: &Seats) -> Least {
         let mut least = Least::NONE;
-        for (line, (loads, turns)) in seats.by_line().enumerate() {
-            for (index, (load, turn)) in loads.iter().zip(turns).enumerate() {
-                least.compare(self.key(load.hot()), turn.load(Relaxed), line * TURNS_PER_LINE + index);
+        let mut index = 0;
+        for (loads, turns) in seats.by_line() {
+            for (load, turn) in loads.iter().zip(turns) {
+                least.compare(self.key::<TRY>(load.hot()), turn.load(Relaxed), index);
+                index += 1;
             }
         }
         least
     }
 
-    /// Of equal ones that which was sent something longest ago.
     #[inline(never)]
-    pub(super) fn least_of_some(&self, loads: &[Arc<MemberLoad>], sample: &[usize; SAMPLE]) -> Least {
+    fn of_some<const TRY: bool>(&self, loads: &[Arc<MemberLoad>], sample: &[usize; SAMPLE]) -> Least {
         // First a look at all of them, so that their lines come from memory together.
         black_box(sample.map(|index| loads[index].hot().finish()));
         let mut least = Least::NONE;
         for &index in sample {
             let hot = loads[index].hot();
-            least.compare(self.key(hot), hot.sent_at(), index);
+            least.compare(self.key::<TRY>(hot), hot.sent_at(), index);
         }
         least
     }
 
     /// The [key](super::Scan::key) of a member that is ready, of known speed, and gives evidence; of any other no more
-    /// than its key.
+    /// than its key. `TRY`: somebody may be [worth a try](super::is_unused).
     #[inline(always)]
-    pub(super) fn key(&self, hot: &Hot) -> u64 {
+    pub(super) fn key<const TRY: bool>(&self, hot: &Hot) -> u64 {
         let (flags, speed) = (hot.flags(), hot.speed());
         // Who is not late stood still for no time. Sums that wrap are too small, as they may be.
         let since = hot.due().min(self.now);
@@ -82,6 +95,9 @@ impl Usual {
         // Out of ack mode no penalty is below the floor, which is as many classes down as there are.
         let classes_max = CLASSES + u64::from(flags & flag::ACK_MODE);
         let penalty = self.penalty_max >> ((self.highest_class - speed.class()) / CLASS_STEP).min(classes_max);
+        if !TRY {
+            return wait.wrapping_add(penalty) >> STEP_SHIFT;
+        }
         // Who may be worth a try has none: whether that is so, a look in full tells.
         let is_idle = (wait == 0) & (hot.outstanding().messages == 0);
         let is_slow = (penalty > self.floor) | (speed.processing_ns() == 0);
