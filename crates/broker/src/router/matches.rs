@@ -26,6 +26,11 @@ impl MatchSet {
     pub(super) fn is_empty(&self) -> bool {
         self.targets.is_empty() && self.groups.is_empty()
     }
+
+    /// Sessions that receive a copy; members of share groups are not among them.
+    pub(crate) fn receivers(&self) -> usize {
+        self.targets.len()
+    }
 }
 
 /// The way to one share group.
