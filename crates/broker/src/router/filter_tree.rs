@@ -55,6 +55,9 @@ impl Node {
     /// Adds who subscribed to filters that match `topic`: level by level, for what is known of the nodes of one level is
     /// found in any order, while to go down one branch after the other would mean to wait for each.
     pub(super) fn collect<'a>(&'a self, topic: &TopicName, hasher: &RandomState, builder: &mut MatchSetBuilder<'a>) {
+        if self.is_empty() {
+            return;
+        }
         // [MQTT-4.7.2-1]: a leading wildcard does not match a leading $
         let mut wildcards_apply = !topic.starts_with_dollar();
         let mut nodes = Vec::with_capacity(NODES);
