@@ -77,6 +77,7 @@ impl<V, const N: usize> ByText<V, N> {
         self.root.is_none()
     }
 
+    /// The value of a text.
     #[inline]
     pub(super) fn get(&self, key: &Key<'_>) -> Option<&V> {
         let mut node = self.root.as_deref()?;
