@@ -18,6 +18,8 @@
 
 mod admission;
 pub mod auth;
+#[doc(hidden)]
+pub mod bench;
 mod broker;
 mod clock;
 pub mod config;

@@ -56,6 +56,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(config: Config, access: Access, is_configured_only: bool) -> Self {
         let clock = Clock::new();
+        let access = Arc::new(access);
         let metrics = Arc::<Metrics>::default();
         let budget = Arc::new(Budget::new(config.queue_total_bytes_maximum()));
         let groups = GroupQueues {
@@ -70,7 +71,7 @@ impl Shared {
         Self {
             capabilities: config.capabilities(),
             report_carriers: ListenerCarriers::new(&config),
-            router: Router::new(config.share_rules(), retained, groups, clock),
+            router: Router::new(config.share_rules(), retained, groups, Arc::clone(&access), clock),
             registry: ClientRegistry::default(),
             speeds: RememberedSpeeds::new(config.remembered_speeds()),
             clock,
@@ -83,7 +84,7 @@ impl Shared {
             assigned_ids: AtomicUsize::new(0),
             started_at: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis()),
             metrics,
-            access: Arc::new(access),
+            access,
             is_configured_only,
             config,
         }

@@ -36,6 +36,12 @@ impl Access {
         }
     }
 
+    /// Everybody may do everything.
+    #[cfg(test)]
+    pub(crate) fn unlimited() -> Self {
+        Self::new(Settings::load(&crate::Config::default(), true).unwrap(), None, None)
+    }
+
     pub(crate) fn authenticator(&self) -> &Arc<dyn Authenticator> {
         &self.authenticator
     }

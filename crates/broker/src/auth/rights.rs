@@ -21,10 +21,9 @@ impl Rights {
     /// Of an anonymous client where everything is allowed.
     #[cfg(test)]
     pub(crate) fn unlimited() -> Self {
-        let settings = super::Settings::load(&crate::Config::default(), true).unwrap();
         let identity = Identity::anonymous();
         let principal = Principal { client_id: Text::EMPTY, identity, listener: "test".into() };
-        Self::new(Arc::new(Access::new(settings, None, None)), principal)
+        Self::new(Arc::new(Access::unlimited()), principal)
     }
 
     /// Whether the session is this newcomer's.

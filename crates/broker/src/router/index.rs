@@ -5,16 +5,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
-use imbl::HashMap;
 use tenbin_balancer::Nanos;
-use tenbin_codec::{SharedFilter, Text, TopicFilter, TopicName};
+use tenbin_codec::{SharedFilter, TopicFilter, TopicName};
 
 use super::Receiver;
-use super::by_name::ByName;
+use super::by_text::{ByText, Key};
+use super::filter_tree::{Children, Node};
 use super::matches::{MatchSet, MatchSetBuilder};
 use super::share_rules::ShareRules;
 use super::shared::{GroupMember, GroupQueues, SharedGroup};
-use super::subscribers::{Subscriber, SubscriberList};
+use super::subscribers::{Entry, Subscriber};
+use crate::auth::Access;
 
 /// All subscriptions of all sessions.
 ///
@@ -30,6 +31,7 @@ pub(super) struct FilterIndex {
     /// Written under `writers`, which every group is founded under.
     rules: ArcSwap<ShareRules>,
     queues: Arc<GroupQueues>,
+    access: Arc<Access>,
     /// Live groups by number, for messages that come back from a member.
     groups: DashMap<NonZeroU64, Arc<SharedGroup>>,
     /// The number that the next group gets; only writers of the index touch it.
@@ -39,37 +41,20 @@ pub(super) struct FilterIndex {
 /// Filters without wildcards are found by their whole text; the others, and a few more, in a tree, level by level.
 #[derive(Debug, Clone, Default)]
 struct Snapshot {
-    exact: HashMap<Text, Arc<Entry>>,
+    exact: ByText<Entry, 62>,
     wildcards: Node,
 }
 
-/// Who subscribed to one filter.
-#[derive(Debug, Clone, Default)]
-struct Entry {
-    subscribers: SubscriberList,
-    /// By share name.
-    groups: ByName<SharedGroup>,
-}
-
-/// One level of the tree of filters with wildcards.
-#[derive(Debug, Clone, Default)]
-struct Node {
-    children: ByName<Node>,
-    plus: Option<Arc<Node>>,
-    /// The filter that ends here.
-    here: Option<Arc<Entry>>,
-    /// The filter that goes on with `#` here.
-    hash: Option<Arc<Entry>>,
-}
-
 impl FilterIndex {
-    pub(super) fn new(rules: ShareRules, queues: Arc<GroupQueues>) -> Self {
+    /// `access` is what the rights of all receivers are rights to.
+    pub(super) fn new(rules: ShareRules, queues: Arc<GroupQueues>, access: Arc<Access>) -> Self {
         Self {
             snapshot: ArcSwap::default(),
             version: AtomicU64::new(0),
             writers: Mutex::default(),
             rules: ArcSwap::from_pointee(rules),
             queues,
+            access,
             groups: DashMap::new(),
             next_group: AtomicU64::new(0),
         }
@@ -78,8 +63,8 @@ impl FilterIndex {
     /// The group of a share name and a filter.
     pub(super) fn group(&self, shared: &SharedFilter) -> Option<Arc<SharedGroup>> {
         let snapshot = self.snapshot.load();
-        let entry = snapshot.entry(&shared.filter)?;
-        entry.groups.get(shared.share_name.text().as_bytes()).cloned()
+        let entry = snapshot.entry(&shared.filter, self.hasher())?;
+        entry.groups.get(&Key::new(shared.share_name.text().as_bytes(), self.hasher())).cloned()
     }
 
     pub(super) fn group_by_number(&self, number: NonZeroU64) -> Option<Arc<SharedGroup>> {
@@ -105,8 +90,8 @@ impl FilterIndex {
     /// [`Router::watched_groups`]: super::Router::watched_groups
     pub(super) fn watched_groups(&self, after: u64, most: usize, far: bool) -> Vec<Arc<SharedGroup>> {
         let snapshot = self.snapshot.load();
-        let Some(watch) = snapshot.watch(far) else { return Vec::new() };
-        let is_watched = |group: &SharedGroup| watch.is_about(group.name().share_name.text().as_bytes());
+        let Some(watch) = snapshot.watch(far, self.hasher()) else { return Vec::new() };
+        let is_watched = |group: &SharedGroup| watch.is_about(group.name().share_name.text().as_bytes(), self.hasher());
         let watched = self.groups.iter().filter(|group| group.number().get() > after && is_watched(group));
         let mut watched: Vec<_> = watched.map(|group| Arc::clone(&group)).collect();
         watched.sort_unstable_by_key(|group| group.number());
@@ -133,16 +118,14 @@ impl FilterIndex {
     }
 
     pub(super) fn remove(&self, filter: &TopicFilter, number: u64) {
-        self.change(filter, |entry| {
-            entry.subscribers.remove(number);
-        });
+        self.change(filter, |entry| entry.subscribers.remove(number));
     }
 
     /// Adds a member to the group of a share name and a filter, which the first member founds.
     pub(super) fn join(&self, shared: &SharedFilter, receiver: &Receiver, member: GroupMember, now: Nanos) {
         self.change(&shared.filter, |entry| {
-            let name = shared.share_name.text().as_bytes();
-            match entry.groups.get(name) {
+            let name = Key::new(shared.share_name.text().as_bytes(), self.hasher());
+            match entry.groups.get(&name) {
                 Some(group) => group.join(receiver, member, now),
                 None => {
                     let number = NonZeroU64::MIN.saturating_add(self.next_group.fetch_add(1, Ordering::Relaxed));
@@ -151,7 +134,7 @@ impl FilterIndex {
                     let group = Arc::new(SharedGroup::new(shared.detach(), rules, number, queues));
                     group.join(receiver, member, now);
                     self.groups.insert(number, Arc::clone(&group));
-                    entry.groups.insert(name, group);
+                    entry.groups.set(&name, Some(group));
                 }
             }
         });
@@ -160,12 +143,12 @@ impl FilterIndex {
     /// Takes a member out of its group, which goes with the last one.
     pub(super) fn leave(&self, shared: &SharedFilter, number: u64) {
         self.change(&shared.filter, |entry| {
-            let name = shared.share_name.text().as_bytes();
-            if let Some(group) = entry.groups.get(name) {
+            let name = Key::new(shared.share_name.text().as_bytes(), self.hasher());
+            if let Some(group) = entry.groups.get(&name).cloned() {
                 group.leave(number);
                 if group.members.is_empty() {
                     self.groups.remove(&group.number());
-                    entry.groups.remove(name);
+                    entry.groups.set(&name, None);
                 }
             }
         });
@@ -173,15 +156,11 @@ impl FilterIndex {
 
     pub(super) fn matches(&self, topic: &TopicName) -> MatchSet {
         let snapshot = self.snapshot.load();
-        let mut builder = MatchSetBuilder::new(topic, self.hasher());
-        if let Some(entry) = snapshot.exact.get(topic.as_bytes()) {
-            entry.collect(&mut builder);
+        let mut builder = MatchSetBuilder::new(topic, self.hasher(), &self.access);
+        if let Some(entry) = snapshot.exact.get(&Key::new(topic.as_bytes(), self.hasher())) {
+            builder.add(entry);
         }
-        if !snapshot.wildcards.is_empty() {
-            // [MQTT-4.7.2-1]: a leading wildcard does not match a leading $
-            let wildcards_apply = !topic.starts_with_dollar();
-            snapshot.wildcards.collect(Some(topic.as_bytes()), wildcards_apply, &mut builder);
-        }
+        snapshot.wildcards.collect(topic, self.hasher(), &mut builder);
         builder.build()
     }
 
@@ -189,13 +168,12 @@ impl FilterIndex {
         let _writer = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = Snapshot::clone(&self.snapshot.load());
         if is_in_tree(filter.as_bytes(), filter.has_wildcard()) {
-            next.wildcards = next.wildcards.changed(Some(filter.as_bytes()), change);
+            next.wildcards.change(filter, self.hasher(), change);
         } else {
-            let entry = changed(next.exact.get(filter.as_bytes()), change);
-            match entry {
-                Some(entry) => next.exact.insert(filter.text().detach(), entry),
-                None => next.exact.remove(filter.as_bytes()),
-            };
+            let key = Key::new(filter.as_bytes(), self.hasher());
+            let mut entry = next.exact.get(&key).cloned().unwrap_or_default();
+            change(&mut entry);
+            next.exact.set(&key, (!entry.is_empty()).then_some(entry));
         }
         self.snapshot.store(Arc::new(next));
         self.version.fetch_add(1, Ordering::Release);
@@ -203,30 +181,24 @@ impl FilterIndex {
 }
 
 impl Snapshot {
-    fn entry(&self, filter: &TopicFilter) -> Option<&Arc<Entry>> {
-        if !is_in_tree(filter.as_bytes(), filter.has_wildcard()) {
-            return self.exact.get(filter.as_bytes());
+    fn entry(&self, filter: &TopicFilter, hasher: &RandomState) -> Option<&Entry> {
+        let text = filter.as_bytes();
+        if is_in_tree(text, filter.has_wildcard()) {
+            self.wildcards.entry(filter, hasher)
+        } else {
+            self.exact.get(&Key::new(text, hasher))
         }
-        let mut node = &self.wildcards;
-        for level in filter.levels() {
-            node = match level {
-                b"#" => return node.hash.as_ref(),
-                b"+" => node.plus.as_ref()?,
-                level => node.children.get(level)?,
-            };
-        }
-        node.here.as_ref()
     }
 
     /// Who is subscribed to what the broker tells of share groups, if anybody is; with `far`, also by a filter that is
     /// about all of `$SYS`.
-    fn watch(&self, far: bool) -> Option<Watch<'_>> {
-        let sys = self.wildcards.children.get(b"$SYS")?;
-        if far && (sys.hash.is_some() || sys.plus.is_some()) {
+    fn watch(&self, far: bool, hasher: &RandomState) -> Option<Watch<'_>> {
+        let sys = self.wildcards.child(b"$SYS", hasher)?;
+        if far && sys.has_wildcard() {
             return Some(Watch::All);
         }
-        let share = sys.children.get(b"share")?;
-        Some(if share.hash.is_some() || share.plus.is_some() { Watch::All } else { Watch::Some(&share.children) })
+        let share = sys.child(b"share", hasher)?;
+        Some(if share.has_wildcard() { Watch::All } else { Watch::Some(share.children()) })
     }
 }
 
@@ -234,14 +206,14 @@ impl Snapshot {
 enum Watch<'a> {
     All,
     /// Those whose names are here.
-    Some(&'a ByName<Node>),
+    Some(&'a Children),
 }
 
 impl Watch<'_> {
-    fn is_about(&self, share_name: &[u8]) -> bool {
+    fn is_about(&self, share_name: &[u8], hasher: &RandomState) -> bool {
         match self {
             Self::All => true,
-            Self::Some(names) => names.get(share_name).is_some(),
+            Self::Some(names) => names.get(&Key::new(share_name, hasher)).is_some(),
         }
     }
 }
@@ -249,85 +221,6 @@ impl Watch<'_> {
 /// Whether a filter is found in the tree. So are those below `$SYS/share/`: whether there are any is asked there.
 fn is_in_tree(filter: &[u8], has_wildcard: bool) -> bool {
     has_wildcard || filter.starts_with(b"$SYS/share/")
-}
-
-impl Entry {
-    fn is_empty(&self) -> bool {
-        self.subscribers.is_empty() && self.groups.is_empty()
-    }
-
-    fn collect(&self, builder: &mut MatchSetBuilder<'_>) {
-        self.subscribers.iter().for_each(|subscriber| builder.add(subscriber));
-        self.groups.values().for_each(|group| builder.add_group(group));
-    }
-}
-
-impl Node {
-    fn is_empty(&self) -> bool {
-        self.children.is_empty() && self.plus.is_none() && self.here.is_none() && self.hash.is_none()
-    }
-
-    /// A copy of this node in which the entry of the filter that `rest` spells below it is changed; what
-    /// becomes empty is left out. The recursion is as deep as filters may have levels.
-    fn changed(&self, rest: Option<&[u8]>, change: impl FnOnce(&mut Entry)) -> Self {
-        let mut node = self.clone();
-        let Some(rest) = rest else {
-            node.here = changed(self.here.as_ref(), change);
-            return node;
-        };
-        let (level, rest) = split_level(rest);
-        if level == b"#" {
-            node.hash = changed(self.hash.as_ref(), change);
-            return node;
-        }
-        let child = if level == b"+" { self.plus.as_ref() } else { self.children.get(level) };
-        let child = match child {
-            Some(child) => child.changed(rest, change),
-            None => Self::default().changed(rest, change),
-        };
-        let child = (!child.is_empty()).then(|| Arc::new(child));
-        match (level, child) {
-            (b"+", child) => node.plus = child,
-            (level, Some(child)) => node.children.insert(level, child),
-            (level, None) => node.children.remove(level),
-        }
-        node
-    }
-
-    /// Adds who subscribed to filters that match the levels in `rest`.
-    fn collect(&self, rest: Option<&[u8]>, wildcards_apply: bool, builder: &mut MatchSetBuilder<'_>) {
-        if wildcards_apply && let Some(entry) = &self.hash {
-            entry.collect(builder); // "a/#" matches "a" too
-        }
-        let Some(rest) = rest else {
-            if let Some(entry) = &self.here {
-                entry.collect(builder);
-            }
-            return;
-        };
-        let (level, rest) = split_level(rest);
-        if let Some(child) = self.children.get(level) {
-            child.collect(rest, true, builder);
-        }
-        if wildcards_apply && let Some(child) = &self.plus {
-            child.collect(rest, true, builder);
-        }
-    }
-}
-
-/// The entry after a change; `None` when nobody is left in it.
-fn changed(entry: Option<&Arc<Entry>>, change: impl FnOnce(&mut Entry)) -> Option<Arc<Entry>> {
-    let mut entry = entry.map(|entry| Entry::clone(entry)).unwrap_or_default();
-    change(&mut entry);
-    (!entry.is_empty()).then(|| Arc::new(entry))
-}
-
-/// The first level, and what follows its slash.
-fn split_level(levels: &[u8]) -> (&[u8], Option<&[u8]>) {
-    match levels.iter().position(|&byte| byte == b'/') {
-        Some(slash) => (&levels[..slash], Some(&levels[slash + 1..])),
-        None => (levels, None),
-    }
 }
 
 #[cfg(test)]

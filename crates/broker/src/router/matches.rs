@@ -1,11 +1,13 @@
 use std::hash::{BuildHasher as _, RandomState};
+use std::hint::black_box;
 use std::sync::Arc;
 
 use tenbin_codec::{QoS, TopicName};
 
 use super::ordering_key::TopicKey;
 use super::shared::SharedGroup;
-use super::subscribers::Subscriber;
+use super::subscribers::{Entry, Subscriber};
+use crate::auth::Access;
 use crate::outbox::Outbox;
 
 /// Everybody who receives what is published to one topic.
@@ -23,6 +25,11 @@ impl MatchSet {
     /// Whether nobody wants it.
     pub(super) fn is_empty(&self) -> bool {
         self.targets.is_empty() && self.groups.is_empty()
+    }
+
+    /// Sessions that receive a copy; members of share groups are not among them.
+    pub(crate) fn receivers(&self) -> usize {
+        self.targets.len()
     }
 }
 
@@ -54,45 +61,99 @@ pub(super) struct Terms {
     pub(super) identifiers: Option<Arc<[u32]>>,
 }
 
-/// Collects subscriptions and merges those of one session. Who may not receive the topic is left out.
+/// Collects filters that match, and merges the subscriptions of one session. Who may not receive the topic is left out.
 #[derive(Debug)]
 pub(super) struct MatchSetBuilder<'a> {
     topic: &'a TopicName,
     hasher: &'a RandomState,
-    subscribers: Vec<Subscriber>,
-    groups: Vec<Route>,
+    /// Everybody may receive everything, so that nobody's rights need to be looked at.
+    is_open: bool,
+    /// The first filter: mostly it is the only one, and then there is nothing to merge.
+    first: Option<&'a Entry>,
+    others: Vec<&'a Entry>,
 }
 
 impl<'a> MatchSetBuilder<'a> {
-    pub(super) fn new(topic: &'a TopicName, hasher: &'a RandomState) -> Self {
-        Self { topic, hasher, subscribers: Vec::new(), groups: Vec::new() }
+    pub(super) fn new(topic: &'a TopicName, hasher: &'a RandomState, access: &Access) -> Self {
+        Self { topic, hasher, is_open: access.is_open(), first: None, others: Vec::new() }
     }
 
-    pub(super) fn add(&mut self, subscriber: &Subscriber) {
-        if subscriber.rights.may_receive(self.topic) {
-            self.subscribers.push(subscriber.clone());
+    /// Nothing is read of it yet: what is looked for next does not wait for that.
+    #[inline]
+    pub(super) fn add(&mut self, entry: &'a Entry) {
+        if self.first.is_none() {
+            self.first = Some(entry);
+        } else {
+            self.add_another(entry);
         }
     }
 
-    pub(super) fn add_group(&mut self, group: &Arc<SharedGroup>) {
-        self.groups.push(Route { group: Arc::clone(group), key: group.key_of_topic(self.topic) });
+    fn add_another(&mut self, entry: &'a Entry) {
+        if self.others.is_empty() {
+            self.others.reserve(FEW);
+        }
+        self.others.push(entry);
     }
 
-    pub(super) fn build(mut self) -> MatchSet {
-        self.subscribers.sort_by_key(|subscriber| subscriber.number); // stable: filters stay in order
-        let targets = self.subscribers.chunk_by(|a, b| a.number == b.number).map(target).collect();
-        let topic = if self.groups.is_empty() { 0 } else { self.hasher.hash_one(self.topic.as_bytes()) };
-        MatchSet { targets, groups: self.groups, topic }
+    pub(super) fn build(self) -> MatchSet {
+        let Some(first) = self.first else { return MatchSet::default() };
+        let targets = if self.others.is_empty() { self.targets_of(first) } else { self.merged_targets(first) };
+        let mut groups = Vec::new();
+        for entry in std::iter::once(first).chain(self.others) {
+            entry.groups.for_each(|group| {
+                groups.push(Route { group: Arc::clone(group), key: group.key_of_topic(self.topic) });
+            });
+        }
+        let topic = if groups.is_empty() { 0 } else { self.hasher.hash_one(self.topic.as_bytes()) };
+        MatchSet { targets, groups, topic }
+    }
+
+    fn targets_of(&self, entry: &Entry) -> Vec<Target> {
+        let mut targets = Vec::with_capacity(entry.subscribers.len());
+        entry.subscribers.for_each(|subscriber| {
+            if self.may_receive(subscriber) {
+                targets.push(target(&[subscriber]));
+            }
+        });
+        targets
+    }
+
+    fn merged_targets(&self, first: &'a Entry) -> Vec<Target> {
+        let mut subscribers = Vec::with_capacity(1 + self.others.len());
+        for entry in std::iter::once(&first).chain(&self.others) {
+            entry.subscribers.for_each(|subscriber| {
+                if self.may_receive(subscriber) {
+                    subscribers.push(subscriber);
+                }
+            });
+        }
+        subscribers.sort_by_key(|subscriber| subscriber.number); // stable: filters stay in order
+        // To count one more reference waits for a queue's memory, of one queue after the other. To read does not: so what
+        // the first ones need is on its way together.
+        subscribers.iter().take(FEW).for_each(|subscriber| {
+            black_box(Arc::strong_count(&subscriber.outbox));
+        });
+        let mut targets = Vec::with_capacity(subscribers.len());
+        targets.extend(subscribers.chunk_by(|a, b| a.number == b.number).map(target));
+        targets
+    }
+
+    fn may_receive(&self, subscriber: &Subscriber) -> bool {
+        self.is_open || subscriber.rights.may_receive(self.topic)
     }
 }
 
-fn target(subscriptions: &[Subscriber]) -> Target {
+/// Filters of which a message is mostly for fewer.
+const FEW: usize = 16;
+
+fn target(subscriptions: &[&Subscriber]) -> Target {
     let no_local = subscriptions.iter().any(|subscription| subscription.grant.options.no_local);
+    let all = || subscriptions.iter().copied();
     Target {
         number: subscriptions[0].number,
         outbox: Arc::clone(&subscriptions[0].outbox),
-        terms: terms(subscriptions.iter()),
-        own_terms: no_local.then(|| terms(subscriptions.iter().filter(|sub| !sub.grant.options.no_local))),
+        terms: terms(all()),
+        own_terms: no_local.then(|| terms(all().filter(|subscription| !subscription.grant.options.no_local))),
     }
 }
 

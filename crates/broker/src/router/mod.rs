@@ -7,13 +7,15 @@
 //!        └─ flush: one push per receiver and batch ──► Outbox
 //! ```
 
-mod by_name;
+mod by_text;
 mod choice;
 mod decisions;
 mod fanout;
+mod filter_tree;
 mod handover;
 mod held_key;
 mod index;
+mod inline_text;
 mod matches;
 mod ordering_key;
 mod publisher;
@@ -46,7 +48,7 @@ pub(crate) use share_rules::ShareRules;
 pub use share_rules::{NamePattern, ShareRule};
 pub(crate) use shared::{GroupQueues, SharedGroup};
 
-use crate::auth::Rights;
+use crate::auth::{Access, Rights};
 use crate::clock::Clock;
 use crate::outbox::Outbox;
 use index::FilterIndex;
@@ -97,8 +99,15 @@ impl Grant {
 }
 
 impl Router {
-    pub(crate) fn new(rules: ShareRules, retained: RetainedLimits, groups: GroupQueues, clock: Clock) -> Self {
-        Self { index: FilterIndex::new(rules, Arc::new(groups)), retained: RetainedStore::new(retained), clock }
+    pub(crate) fn new(
+        rules: ShareRules,
+        retained: RetainedLimits,
+        groups: GroupQueues,
+        access: Arc<Access>,
+        clock: Clock,
+    ) -> Self {
+        let index = FilterIndex::new(rules, Arc::new(groups), access);
+        Self { index, retained: RetainedStore::new(retained), clock }
     }
 
     /// Share groups choose by `rules` from now on, those that are there too. Members and messages stay.

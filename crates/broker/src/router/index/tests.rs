@@ -1,3 +1,5 @@
+mod at_scale;
+
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
@@ -34,7 +36,7 @@ fn index() -> FilterIndex {
         metrics,
         decisions: Arc::new(DecisionLimits::new(0, std::time::Duration::ZERO)),
     };
-    FilterIndex::new(ShareRules::new(Policy::RoundRobin, Vec::new()), Arc::new(queues))
+    FilterIndex::new(ShareRules::new(Policy::RoundRobin, Vec::new()), Arc::new(queues), Arc::new(Access::unlimited()))
 }
 
 fn subscriber(number: u64, identifier: Option<u32>) -> Subscriber {

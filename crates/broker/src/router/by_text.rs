@@ -1,0 +1,299 @@
+use std::cell::Cell;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::Arc;
+
+use super::inline_text::InlineText;
+
+/// What is found by a text and shared between snapshots: filters without wildcards, the levels below a node of the filter
+/// tree, the share groups of a filter. A clone is a reference; a change copies a path of as many nodes as it takes to tell
+/// the texts apart.
+///
+/// ```text
+///   Branch: 16 slots, by the hash's next four bits, the lowest first
+///     ├── Branch …
+///     └── Leaf: hash, text, value ──► Leaf ──► Leaf    at most three, as long as there are bits that tell them apart
+/// ```
+///
+/// A look-up goes through one node for each four bits: of a million texts, that is five branches of which three are few
+/// enough to stay in near caches, and one or two leaves. A leaf has all that it is about in one place, up to texts of `N`
+/// bytes.
+#[derive(Debug, Clone)]
+pub(super) struct ByText<V, const N: usize> {
+    root: Option<Arc<Node<V, N>>>,
+}
+
+#[derive(Debug)]
+enum Node<V, const N: usize> {
+    // INVARIANT: if only one slot is in use, then not by leaves that could stand in the branch's place.
+    Branch([Option<Arc<Self>>; WIDTH]),
+    // INVARIANT: at most CHAIN leaves follow each other where the hash has bits left.
+    Leaf(Leaf<V, N>),
+}
+
+#[derive(Debug, Clone)]
+struct Leaf<V, const N: usize> {
+    hash: u64,
+    text: InlineText<N>,
+    value: V,
+    // INVARIANT: a leaf.
+    next: Option<Arc<Node<V, N>>>,
+}
+
+/// A text that is looked for. It is hashed at the first branch that asks for it: where few texts are, they are compared.
+#[derive(Debug)]
+pub(super) struct Key<'a> {
+    text: &'a [u8],
+    hasher: &'a RandomState,
+    hash: Cell<Option<u64>>,
+}
+
+impl<'a> Key<'a> {
+    #[inline]
+    pub(super) fn new(text: &'a [u8], hasher: &'a RandomState) -> Self {
+        Self { text, hasher, hash: Cell::new(None) }
+    }
+
+    #[inline]
+    fn hash(&self) -> u64 {
+        if let Some(hash) = self.hash.get() {
+            return hash;
+        }
+        // Without the length, which `hash_one` adds: nothing follows the text.
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(self.text);
+        let hash = hasher.finish();
+        self.hash.set(Some(hash));
+        hash
+    }
+
+    #[inline]
+    fn is_of<V, const N: usize>(&self, leaf: &Leaf<V, N>) -> bool {
+        self.hash.get().is_none_or(|hash| hash == leaf.hash) && leaf.text.as_bytes() == self.text
+    }
+}
+
+impl<V, const N: usize> ByText<V, N> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.root.is_none()
+    }
+
+    /// The value of a text.
+    #[inline]
+    pub(super) fn get(&self, key: &Key<'_>) -> Option<&V> {
+        let mut node = self.root.as_deref()?;
+        let mut shift = 0;
+        loop {
+            match node {
+                Node::Branch(slots) => {
+                    node = slots[place(key.hash(), shift)].as_deref()?;
+                    shift += BITS;
+                }
+                Node::Leaf(leaf) if key.is_of(leaf) => return Some(&leaf.value),
+                Node::Leaf(leaf) => node = leaf.next.as_deref()?,
+            }
+        }
+    }
+
+    /// In no order.
+    pub(super) fn for_each<'a>(&'a self, mut each: impl FnMut(&'a V)) {
+        if let Some(root) = &self.root {
+            root.for_each(&mut each);
+        }
+    }
+}
+
+impl<V: Clone, const N: usize> ByText<V, N> {
+    /// Gives a text its value, or takes it away.
+    pub(super) fn set(&mut self, key: &Key<'_>, value: Option<V>) {
+        let leaf = value.map(|value| Leaf { hash: key.hash(), text: key.text.into(), value, next: None });
+        self.root = changed(self.root.as_ref(), 0, key, leaf);
+    }
+}
+
+impl<V, const N: usize> Default for ByText<V, N> {
+    fn default() -> Self {
+        Self { root: None }
+    }
+}
+
+impl<V, const N: usize> Node<V, N> {
+    fn for_each<'a>(&'a self, each: &mut impl FnMut(&'a V)) {
+        match self {
+            Self::Branch(slots) => slots.iter().flatten().for_each(|node| node.for_each(each)),
+            Self::Leaf(_) => leaves(Some(self)).for_each(|leaf| each(&leaf.value)),
+        }
+    }
+}
+
+/// What stands in the place of `node`, which is reached by the lowest `shift` bits, when `key` has `leaf` or nothing.
+fn changed<V: Clone, const N: usize>(
+    node: Option<&Arc<Node<V, N>>>,
+    shift: u32,
+    key: &Key<'_>,
+    leaf: Option<Leaf<V, N>>,
+) -> Option<Arc<Node<V, N>>> {
+    if let Some(Node::Branch(slots)) = node.map(|node| &**node) {
+        let mut slots = slots.clone();
+        let slot = &mut slots[place(key.hash(), shift)];
+        *slot = changed(slot.as_ref(), shift + BITS, key, leaf);
+        return branch(slots);
+    }
+    let (others, count) = without(node, key);
+    match leaf {
+        Some(leaf) => Some(with(others, count, leaf, shift)),
+        None => others,
+    }
+}
+
+/// A branch of these, or what does as well.
+fn branch<V, const N: usize>(slots: [Option<Arc<Node<V, N>>>; WIDTH]) -> Option<Arc<Node<V, N>>> {
+    let mut used = slots.iter().flatten();
+    match (used.next(), used.next()) {
+        (None, _) => None,
+        (Some(only), None) if (1..=CHAIN).contains(&leaves(Some(only)).count()) => Some(Arc::clone(only)),
+        _ => Some(Arc::new(Node::Branch(slots))),
+    }
+}
+
+/// The leaves from `first` on but the one of `key`, and how many they are.
+fn without<V: Clone, const N: usize>(
+    first: Option<&Arc<Node<V, N>>>,
+    key: &Key<'_>,
+) -> (Option<Arc<Node<V, N>>>, usize) {
+    let chain = || leaves(first.map(|node| &**node));
+    let Some((at, found)) = chain().enumerate().find(|(_, leaf)| key.is_of(leaf)) else {
+        return (first.cloned(), chain().count());
+    };
+    let others = chain()
+        .take(at)
+        .fold(found.next.clone(), |next, leaf| Some(Arc::new(Node::Leaf(Leaf { next, ..leaf.clone() }))));
+    (others, chain().count() - 1)
+}
+
+/// `count` leaves and one of another text. It goes to their front, or all of them into a branch.
+fn with<V: Clone, const N: usize>(
+    others: Option<Arc<Node<V, N>>>,
+    count: usize,
+    leaf: Leaf<V, N>,
+    shift: u32,
+) -> Arc<Node<V, N>> {
+    if count < CHAIN || shift >= u64::BITS {
+        return Arc::new(Node::Leaf(Leaf { next: others, ..leaf }));
+    }
+    let mut slots: [Option<Arc<Node<V, N>>>; WIDTH] = Default::default();
+    let others = leaves(others.as_deref()).map(|leaf| Leaf { next: None, ..leaf.clone() });
+    for leaf in others.chain([leaf]) {
+        let slot = &mut slots[place(leaf.hash, shift)];
+        let count = leaves(slot.as_deref()).count();
+        *slot = Some(with(slot.take(), count, leaf, shift + BITS));
+    }
+    Arc::new(Node::Branch(slots))
+}
+
+/// The leaves from this one on.
+fn leaves<V, const N: usize>(first: Option<&Node<V, N>>) -> impl Iterator<Item = &Leaf<V, N>> {
+    std::iter::successors(first.and_then(as_leaf), |leaf| leaf.next.as_deref().and_then(as_leaf))
+}
+
+fn as_leaf<V, const N: usize>(node: &Node<V, N>) -> Option<&Leaf<V, N>> {
+    match node {
+        Node::Leaf(leaf) => Some(leaf),
+        Node::Branch(_) => None,
+    }
+}
+
+/// The slot that the bits from `shift` on name.
+#[inline]
+fn place(hash: u64, shift: u32) -> usize {
+    (hash >> shift) as usize % WIDTH
+}
+
+const BITS: u32 = 4;
+const WIDTH: usize = 1 << BITS;
+/// Leaves that are cheaper to look through than a further branch.
+const CHAIN: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Trie = ByText<u32, 22>;
+
+    fn values(trie: &Trie) -> Vec<u32> {
+        let mut values = Vec::new();
+        trie.for_each(|value| values.push(*value));
+        values.sort_unstable();
+        values
+    }
+
+    /// As it should be: no branch that a chain of leaves would do for, no long chain where bits are left.
+    fn check(node: Option<&Node<u32, 22>>, shift: u32) {
+        match node {
+            None => {}
+            Some(Node::Leaf(_)) => assert!(shift >= u64::BITS || leaves(node).count() <= CHAIN),
+            Some(Node::Branch(slots)) => {
+                let used = slots.iter().flatten().collect::<Vec<_>>();
+                let of_first = leaves(Some(used[0])).count();
+                assert!(used.len() > 1 || of_first == 0 || of_first > CHAIN);
+                used.iter().for_each(|node| check(Some(node), shift + BITS));
+            }
+        }
+    }
+
+    fn key<'a>(hash: u64, text: &'a [u8], hasher: &'a RandomState) -> Key<'a> {
+        Key { hash: Cell::new(Some(hash)), ..Key::new(text, hasher) }
+    }
+
+    proptest! {
+        /// Against the standard library's map. Hashes are made of few values, so that texts meet at all depths.
+        #[test]
+        fn it_holds_what_a_hash_map_holds_and_snapshots_stay(
+            changes in prop::collection::vec((0u64..300, any::<Option<u32>>()), 1..300),
+            spread in prop::sample::select(vec![1, 7, 1 << 60, 0x9E37_79B9_7F4A_7C15]),
+            kinds in prop::sample::select(vec![1, 3, 50, 300]),
+        ) {
+            let (mut trie, mut model) = (Trie::default(), HashMap::new());
+            let hasher = &RandomState::new();
+            let text_of = |number: u64| {
+                let text = format!("{number:0width$}", width = if number.is_multiple_of(5) { 30 } else { 1 });
+                ((number % kinds).wrapping_mul(spread), text.into_bytes())
+            };
+            let mut halfway = None;
+            for (at, (number, value)) in changes.iter().enumerate() {
+                if at == changes.len() / 2 {
+                    halfway = Some((trie.clone(), model.clone()));
+                }
+                let (hash, text) = text_of(*number);
+                trie.set(&key(hash, &text, hasher), *value);
+                match value {
+                    Some(value) => model.insert(*number, *value),
+                    None => model.remove(number),
+                };
+                check(trie.root.as_deref(), 0);
+            }
+            for (trie, model) in halfway.into_iter().chain([(trie, model)]) {
+                for number in 0..300 {
+                    let (hash, text) = text_of(number);
+                    prop_assert_eq!(trie.get(&key(hash, &text, hasher)), model.get(&number));
+                }
+                let mut expected = model.into_values().collect::<Vec<_>>();
+                expected.sort_unstable();
+                prop_assert_eq!(values(&trie), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_taken_away_leaves_nothing_behind() {
+        let mut trie = Trie::default();
+        let hasher = &RandomState::new();
+        (0..1000u32).for_each(|number| trie.set(&Key::new(&number.to_be_bytes(), hasher), Some(number)));
+        assert_eq!(values(&trie), (0..1000).collect::<Vec<_>>());
+        (0..1000u32).for_each(|number| trie.set(&Key::new(&number.to_be_bytes(), hasher), None));
+        assert!(trie.is_empty());
+    }
+}

@@ -1,0 +1,133 @@
+use std::hash::RandomState;
+use std::sync::Arc;
+
+use tenbin_codec::{TopicFilter, TopicName};
+
+use super::by_text::{ByText, Key};
+use super::matches::MatchSetBuilder;
+use super::subscribers::Entry;
+
+/// One level of the tree of filters with wildcards. A clone shares what is below; a change copies the path from the root.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Node {
+    children: Children,
+    plus: Option<Arc<Self>>,
+    /// The filter that ends here.
+    here: Entry,
+    /// The filter that goes on with `#` here.
+    hash: Option<Arc<Entry>>,
+}
+
+/// The levels below one, by name. So many bytes fit in beside the node itself.
+pub(super) type Children = ByText<Node, 22>;
+
+impl Node {
+    pub(super) fn is_empty(&self) -> bool {
+        self.children.is_empty() && self.plus.is_none() && self.here.is_empty() && self.hash.is_none()
+    }
+
+    pub(super) fn children(&self) -> &Children {
+        &self.children
+    }
+
+    /// Whether a filter goes on with a wildcard here.
+    pub(super) fn has_wildcard(&self) -> bool {
+        self.plus.is_some() || self.hash.is_some()
+    }
+
+    /// The level below of this name, in a filter or in a topic: `+` is a name like others.
+    pub(super) fn child(&self, level: &[u8], hasher: &RandomState) -> Option<&Self> {
+        if level == b"+" { self.plus.as_deref() } else { self.children.get(&Key::new(level, hasher)) }
+    }
+
+    /// Who subscribed to `filter`, which begins at this level.
+    pub(super) fn entry(&self, filter: &TopicFilter, hasher: &RandomState) -> Option<&Entry> {
+        let mut node = self;
+        for level in filter.levels() {
+            if level == b"#" {
+                return node.hash.as_deref();
+            }
+            node = node.child(level, hasher)?;
+        }
+        Some(&node.here)
+    }
+
+    /// Adds who subscribed to filters that match `topic`: level by level, for what is known of the nodes of one level is
+    /// found in any order, while to go down one branch after the other would mean to wait for each.
+    pub(super) fn collect<'a>(&'a self, topic: &TopicName, hasher: &RandomState, builder: &mut MatchSetBuilder<'a>) {
+        if self.is_empty() {
+            return;
+        }
+        // [MQTT-4.7.2-1]: a leading wildcard does not match a leading $
+        let mut wildcards_apply = !topic.starts_with_dollar();
+        let mut nodes = Vec::with_capacity(NODES);
+        nodes.push(self);
+        let mut begin = 0;
+        for level in topic.as_bytes().split(|&byte| byte == b'/') {
+            let key = Key::new(level, hasher);
+            let end = nodes.len();
+            for at in begin..end {
+                let node = nodes[at];
+                if let Some(child) = node.children.get(&key) {
+                    nodes.push(child);
+                }
+                if wildcards_apply {
+                    if let Some(plus) = &node.plus {
+                        nodes.push(plus);
+                    }
+                    if let Some(entry) = &node.hash {
+                        builder.add(entry);
+                    }
+                }
+            }
+            if nodes.len() == end {
+                return;
+            }
+            (begin, wildcards_apply) = (end, true);
+        }
+        for node in &nodes[begin..] {
+            if let Some(entry) = &node.hash {
+                builder.add(entry); // "a/#" matches "a" too
+            }
+            if !node.here.is_empty() {
+                builder.add(&node.here);
+            }
+        }
+    }
+
+    /// Changes the entry of `filter`; what becomes empty is left out.
+    pub(super) fn change(&mut self, filter: &TopicFilter, hasher: &RandomState, change: impl FnOnce(&mut Entry)) {
+        // Not by recursion: a filter may have many levels, and a thread has little stack.
+        let mut path = Vec::new();
+        let mut node = Some(&*self);
+        let mut is_prefix = false;
+        for level in filter.levels() {
+            is_prefix = level == b"#";
+            if !is_prefix {
+                path.push((level, node));
+                node = node.and_then(|node| node.child(level, hasher));
+            }
+        }
+        let mut changed = node.cloned().unwrap_or_default();
+        if is_prefix {
+            let mut entry = changed.hash.as_deref().cloned().unwrap_or_default();
+            change(&mut entry);
+            changed.hash = (!entry.is_empty()).then(|| Arc::new(entry));
+        } else {
+            change(&mut changed.here);
+        }
+        for (level, parent) in path.into_iter().rev() {
+            let mut parent = parent.cloned().unwrap_or_default();
+            let child = (!changed.is_empty()).then_some(changed);
+            match level {
+                b"+" => parent.plus = child.map(Arc::new),
+                level => parent.children.set(&Key::new(level, hasher), child),
+            }
+            changed = parent;
+        }
+        *self = changed;
+    }
+}
+
+/// Nodes that a topic leads to, mostly. Where filters have both a name and `+`, it leads to both.
+const NODES: usize = 32;
