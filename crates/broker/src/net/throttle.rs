@@ -43,10 +43,7 @@ impl Throttle {
     /// A PUBLISH has been taken. Whether a pause begins.
     #[inline]
     pub(super) fn count(&mut self, now: Instant) -> bool {
-        let Some(limited) = &mut self.0 else { return false };
-        let Some(at) = limited.bucket.take(limited.rate, now) else { return false };
-        limited.pause = Some(Box::pin(tokio::time::sleep_until(at.into())));
-        true
+        self.0.as_mut().is_some_and(|limited| limited.count(now))
     }
 
     pub(super) fn is_paused(&self) -> bool {
@@ -63,5 +60,14 @@ impl Throttle {
                 Throttled::Resumed
             }
         }
+    }
+}
+
+impl Limited {
+    #[inline(never)] // so that whoever has no bound only asks whether it has one
+    fn count(&mut self, now: Instant) -> bool {
+        let Some(at) = self.bucket.take(self.rate, now) else { return false };
+        self.pause = Some(Box::pin(tokio::time::sleep_until(at.into())));
+        true
     }
 }
