@@ -71,8 +71,10 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
     if let Some(will) = end.will {
         let delay = Duration::from_secs(u64::from(will.delay_interval.unwrap_or(0)));
         match now.checked_add(delay) {
-            Some(due) if !delay.is_zero() && !ends_now => lease.state.will = Some(Box::new(PendingWill { will, due })),
-            _ => publish_will(shared, &lease.client, will, now), // [MQTT-3.1.2-8]
+            Some(due) if !delay.is_zero() && !ends_now => {
+                lease.state.will = Some(Box::new(PendingWill { will: *will, due }))
+            }
+            _ => publish_will(shared, &lease.client, *will, now), // [MQTT-3.1.2-8]
         }
     }
     let number = lease.client.number;
@@ -183,12 +185,11 @@ fn schedule(shared: &Shared, lease: &mut Lease, now: Instant) {
     }
 }
 
-fn publish_will(shared: &Shared, client: &Client, will: Box<Will>, now: Instant) {
+fn publish_will(shared: &Shared, client: &Client, will: Will, now: Instant) {
     if !client.rights.may_publish_will(&will.topic) {
         tracing::info!(client = ?client.id, topic = ?will.topic, "will is no longer authorized");
         return;
     }
-    let will = *will;
     let publication = Publication {
         qos: will.qos,
         retain: will.retain, // [MQTT-3.1.2-14], [MQTT-3.1.2-15]

@@ -89,25 +89,33 @@ async fn an_idle_connection_is_small() {
     assert_eq!(broker.connections(), streams.len());
 }
 
-/// Connects, and waits until the broker has nothing more to do. Takes no memory of this process.
+/// Connects and pings, as whoever is idle does, and waits until the broker has nothing more to do. Takes no memory of this process.
 async fn connect(address: SocketAddr, number: usize) -> TcpStream {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_nonblocking(true).expect("a socket");
-    // Version 5, Clean Start, 60 s Keep Alive, no properties, a Client Identifier of 11 characters.
+    // Version 5, Clean Start, 60 s Keep Alive, no properties, and a Client Identifier of 11 characters.
     stream.write_all(b"\x10\x18\0\x04MQTT\x05\x02\0\x3C\0\0\x0B").expect("room for a packet");
     write!(stream, "idle-{number:06}").expect("room for a packet");
-    let mut connack = [0; 256];
-    let mut answer = stream.read(&mut connack);
-    while answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
-        tokio::task::yield_now().await;
-        answer = stream.read(&mut connack);
-    }
-    assert!(answer.expect("CONNACK") > 4);
+    let connack = answer(&mut stream).await;
     assert_eq!((connack[0], connack[3]), (0x20, 0), "accepted");
+    stream.write_all(b"\xC0\0").expect("room for a packet");
+    assert_eq!(answer(&mut stream).await, b"\xD0\0");
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
     stream
+}
+
+/// The next packet, a small one.
+async fn answer(stream: &mut TcpStream) -> Vec<u8> {
+    let mut packet = [0; 256];
+    loop {
+        match stream.read(&mut packet) {
+            Ok(count) => return packet[..count].to_vec(),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+        tokio::task::yield_now().await;
+    }
 }
 
 /// The innermost function in a trace that is not std's, or std's for a type that is not.

@@ -32,7 +32,7 @@ fn outbox(messages: usize, when_full: WhenFull) -> Outbox {
     let limits = OutboxLimits { messages, bytes: 1 << 20, when_full };
     let load = Arc::new(MemberLoad::new(Nanos(0)));
     let budget = Arc::new(Budget::new(1 << 20));
-    let common = OutboxCommon { limits, budget, metrics: Arc::<Metrics>::default(), clock: Clock::new() };
+    let common = OutboxCommon { limits, budget, metrics: Arc::default(), clock: Clock::new() };
     let outbox = Outbox::new(Arc::new(common), load);
     outbox.attach(u32::MAX, None);
     outbox
@@ -240,10 +240,10 @@ fn mqtt_3_3_2_5_what_has_expired_makes_room() {
 fn who_reads_gets_a_little_whatever_others_have_left_lying() {
     let budget = Arc::new(Budget::new(1 << 20));
     let limits = OutboxLimits { messages: 1000, bytes: 1 << 20, when_full: WhenFull::DropNewest };
-    let common = OutboxCommon { limits, budget, metrics: Arc::<Metrics>::default(), clock: Clock::new() };
-    let common = Arc::new(common);
     let outbox = |attached| {
-        let outbox = Outbox::new(Arc::clone(&common), Arc::new(MemberLoad::new(Nanos(0))));
+        let budget = Arc::clone(&budget);
+        let common = OutboxCommon { limits, budget, metrics: Arc::default(), clock: Clock::new() };
+        let outbox = Outbox::new(Arc::new(common), Arc::new(MemberLoad::new(Nanos(0))));
         if attached {
             outbox.attach(u32::MAX, None);
         }
@@ -261,7 +261,7 @@ fn who_reads_gets_a_little_whatever_others_have_left_lying() {
     let others = Usage { bytes: 1 << 20, messages: 1 };
     budget.change(Usage::default(), others);
     present.push(&mut vec![large(1), large(2)], &mut Vec::new(), Instant::now());
-    assert_eq!(present.metrics.dropped_queue_full.get(), 1, "the floor is 64 KiB");
+    assert_eq!(present.common.metrics.dropped_queue_full.get(), 1, "the floor is 64 KiB");
     assert_eq!(present.load.availability(), Availability::Ready);
     let mut taken = Batch::default();
     let waker = Arc::new(Wakes::default()).into();
@@ -288,7 +288,7 @@ fn bursts_come_out_in_order_whosever_memory_they_lie_in() {
         assert_eq!(take(&second, 4000), (at + 50..at + burst + 60).collect::<Vec<_>>());
         at += burst + 60;
     }
-    assert_eq!((first.budget.used(), second.budget.messages()), (0, 0));
+    assert_eq!((first.common.budget.used(), second.common.budget.messages()), (0, 0));
 }
 
 proptest! {
@@ -444,12 +444,12 @@ proptest! {
                 }
                 _ => prop_assert_eq!(take(&runs, quota), take(&singles, quota)),
             }
-            prop_assert_eq!(runs.budget.messages(), singles.budget.messages());
+            prop_assert_eq!(runs.common.budget.messages(), singles.common.budget.messages());
             prop_assert_eq!(runs.line(), singles.line());
         }
-        prop_assert_eq!(runs.metrics.dropped_queue_full.get(), singles.metrics.dropped_queue_full.get());
+        prop_assert_eq!(runs.common.metrics.dropped_queue_full.get(), singles.common.metrics.dropped_queue_full.get());
         runs.clear();
-        prop_assert_eq!(runs.budget.used(), 0);
+        prop_assert_eq!(runs.common.budget.used(), 0);
     }
 }
 

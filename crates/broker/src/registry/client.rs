@@ -62,7 +62,7 @@ pub(crate) struct ClientState {
 /// A Will whose connection has ended.
 #[derive(Debug)]
 pub(crate) struct PendingWill {
-    pub(crate) will: Box<Will>,
+    pub(crate) will: Will,
     pub(crate) due: Instant,
 }
 

@@ -225,8 +225,8 @@ mod tests {
     use super::*;
     use crate::auth::Rights;
     use crate::clock::Clock;
-    use crate::outbox::Batch;
     use crate::outbox::WhenFull;
+    use crate::outbox::{Batch, OutboxCommon};
 
     struct Stage {
         group: SharedGroup,
