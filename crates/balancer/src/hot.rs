@@ -28,7 +28,7 @@ pub(crate) struct Hot {
     /// Instant of the last send. Written by every pick and by `connected`; the last writer wins, so it goes back
     /// a little when two pickers hold clock readings of different age.
     t_s: AtomicU64,
-    /// A [`Speed`]: the effective processing time. Written by evidence and `connected`, under the lock of `Cold`.
+    /// A [`Speed`]: the effective processing time. Written by evidence and `connected`, under the lock of `Reported`.
     speed: AtomicU64,
     /// Messages sent since the session was established. Incremented by every pick.
     sent: AtomicU64,
@@ -38,7 +38,7 @@ pub(crate) struct Hot {
     delay: AtomicU16,
     /// An [`Availability`] as its discriminant. Written by `set_availability` only.
     availability: AtomicU8,
-    /// [Facts](flag) that evidence shows. Written by evidence and `connected`, under the lock of `Cold`.
+    /// [Facts](flag) that evidence shows. Written by evidence and `connected`, under the lock of `Reported`.
     flags: AtomicU8,
     /// [Facts](mark) that pickers know. Bits are set by pickers and all cleared by `connected`.
     marks: AtomicU8,

@@ -45,10 +45,9 @@ use crate::{
 pub struct MemberLoad {
     hot: Hot,
     reported: Reported,
-    cold: Cold,
 }
 
-/// What some policies read in addition. Written by evidence and `connected` alone, under the lock of `Cold`.
+/// What some policies read in addition. Written by evidence and `connected` alone, under the lock beside them.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Reported {
@@ -56,23 +55,22 @@ struct Reported {
     m_q: AtomicU64,
     /// Mean processing time in ns; 0 = unknown.
     t_p: AtomicU64,
-    /// Instant of the last report.
+    /// Instant of the last report; before, of the establishment of the session.
     t_r: AtomicU64,
     /// `sent` at the last report.
     sent_at_report: AtomicU64,
     /// Of acknowledgements; written by `acknowledged` too.
     latency: PeakLatency,
+    /// What only evidence touches. The lock also keeps two reports, or a report and `connected`, from mixing their
+    /// fields; in practice it is free, since one task speaks for a connection.
+    known: Mutex<Known>,
 }
 
-/// What only reports touch. The lock also keeps two reports, or a report and `connected`, from mixing their
-/// fields; in practice it is free, since one task speaks for a connection.
-#[derive(Debug)]
-#[repr(align(64))]
-struct Cold {
-    evidence: Mutex<Evidence>,
-}
+/// What is known of a client's speed: of most clients nothing, since they are in no share group and do not report.
+#[derive(Debug, Default)]
+struct Known(Option<Box<Evidence>>);
 
-/// What is known of the client's speed.
+/// What evidence has shown.
 #[derive(Debug)]
 struct Evidence {
     recent: RecentMeans,
@@ -100,16 +98,16 @@ impl MemberLoad {
                 t_r: AtomicU64::new(now.0),
                 sent_at_report: AtomicU64::new(0),
                 latency: PeakLatency::unknown(),
+                known: Mutex::new(Known::default()),
             },
-            cold: Cold { evidence: Mutex::new(Evidence::new(now)) },
         }
     }
 
     /// The session is established anew: everything as after [`new`](Self::new), except the availability, which
     /// stays with whoever watches the client's queue, and what is outstanding, which the session still holds.
     pub fn connected(&self, now: Nanos) {
-        let mut evidence = lock(&self.cold.evidence);
-        *evidence = Evidence::new(now);
+        let mut known = lock(&self.reported.known);
+        *known = Known::default();
         self.reported.m_q.store(0, Relaxed);
         self.reported.t_p.store(0, Relaxed);
         self.reported.t_r.store(now.0, Relaxed);
@@ -126,7 +124,8 @@ impl MemberLoad {
     pub fn report(&self, report: &LoadReport, now: Nanos) {
         let LoadReport { messages_in_queue, processing_time, draining } = report.clamped();
         let processing_ns = nanoseconds(processing_time);
-        let mut evidence = lock(&self.cold.evidence);
+        let mut known = lock(&self.reported.known);
+        let evidence = self.evidence(&mut known);
         evidence.recent.push(processing_ns);
         evidence.late_reports += u64::from(self.hot.due() < now.0);
         self.reported.t_p.store(evidence.recent.mean(), Relaxed);
@@ -140,8 +139,10 @@ impl MemberLoad {
     /// The client pinged at `now` without a report. After the third in a row it is taken for one that never
     /// reports.
     pub fn plain_ping(&self, now: Nanos) {
-        let mut evidence = lock(&self.cold.evidence);
-        self.hot.learn(now.0, |seen| evidence.estimate.plain_ping(seen));
+        // Where nothing is known, nothing is given up.
+        if let Known(Some(evidence)) = &mut *lock(&self.reported.known) {
+            self.hot.learn(now.0, |seen| evidence.estimate.plain_ping(seen));
+        }
     }
 
     /// The client acknowledged for good (PUBACK, PUBCOMP) messages that it was chosen for with
@@ -150,7 +151,8 @@ impl MemberLoad {
         if acknowledged.messages == 0 {
             return;
         }
-        let mut evidence = lock(&self.cold.evidence);
+        let mut known = lock(&self.reported.known);
+        let evidence = self.evidence(&mut known);
         let now = acknowledged.at;
         self.hot.no_longer_outstanding(acknowledged.messages, acknowledged.bytes);
         // The longest: shorter ones of the same moment do not lower a peak.
@@ -163,7 +165,8 @@ impl MemberLoad {
     /// client is the bottleneck, and the time from one such call to the next shows its speed. No messages at all
     /// are fine: the moment at which the socket ceased to take any.
     pub fn written(&self, messages: u32, bytes: u64, is_backlogged: bool, now: Nanos) {
-        let mut evidence = lock(&self.cold.evidence);
+        let mut known = lock(&self.reported.known);
+        let evidence = self.evidence(&mut known);
         self.hot.no_longer_outstanding(messages, bytes);
         self.hot.learn(now.0, |seen| evidence.estimate.written(seen, messages.into(), is_backlogged));
         if messages > 0 {
@@ -175,7 +178,8 @@ impl MemberLoad {
     /// Messages of this many bytes together, which the client was chosen for, will not be sent to it: they were
     /// given to others or dropped.
     pub fn taken_back(&self, messages: u32, bytes: u64, now: Nanos) {
-        let mut evidence = lock(&self.cold.evidence);
+        let mut known = lock(&self.reported.known);
+        let evidence = self.evidence(&mut known);
         evidence.taken_back += u64::from(messages);
         self.hot.no_longer_outstanding(messages, bytes);
         self.hot.take_back(messages.into(), self.hot.speed().processing_ns());
@@ -185,7 +189,8 @@ impl MemberLoad {
     /// The client refused messages of this many bytes together. They cost it as much as others would have: else one
     /// that refuses at once would seem to be free all the time.
     pub fn refused(&self, messages: u32, bytes: u64, now: Nanos) {
-        let mut evidence = lock(&self.cold.evidence);
+        let mut known = lock(&self.reported.known);
+        let evidence = self.evidence(&mut known);
         evidence.taken_back += u64::from(messages);
         self.hot.no_longer_outstanding(messages, bytes);
         self.hot.learn(now.0, |seen| evidence.estimate.taken_back(seen));
@@ -193,10 +198,14 @@ impl MemberLoad {
 
     /// A picker books a message elsewhere, which it had booked here as so much work.
     pub(crate) fn unbooked(&self, bytes: u32, service_ns: u64, now: Nanos) {
-        let evidence = lock(&self.cold.evidence);
+        let known = lock(&self.reported.known);
         self.hot.no_longer_outstanding(1, bytes.into());
         self.hot.take_back(1, service_ns);
-        self.hot.learn(now.0, |seen| evidence.estimate.taken_back(seen));
+        self.hot.learn(now.0, |seen| match &known.0 {
+            Some(evidence) => evidence.estimate.taken_back(seen),
+            // Made for this alone: a pick allocates nothing.
+            None => self.nothing_known().estimate.taken_back(seen),
+        });
     }
 
     /// Says whether the client can take messages; every pick that starts after this call has returned heeds it,
@@ -226,14 +235,16 @@ impl MemberLoad {
     /// much as one message observed.
     pub fn assume_speed(&self, processing_time: Duration) {
         let processing_time = processing_time.min(LoadReport::PROCESSING_TIME_MAX);
-        let mut evidence = lock(&self.cold.evidence);
+        let mut known = lock(&self.reported.known);
+        let evidence = self.evidence(&mut known);
         self.hot.learn(0, |_| evidence.estimate.assume(nanoseconds(processing_time)));
     }
 
     /// The effective processing time of a message as it was learned from all evidence, to be remembered for
     /// [`assume_speed`](Self::assume_speed). `None` if nothing was learned since that said something.
     pub fn learned_speed(&self) -> Option<Duration> {
-        let evidence = lock(&self.cold.evidence);
+        let known = lock(&self.reported.known);
+        let evidence = known.0.as_ref()?;
         let learned_ns = evidence.estimate.processing_ns().filter(|_| !evidence.estimate.is_assumed());
         learned_ns.map(Duration::from_nanos)
     }
@@ -247,8 +258,8 @@ impl MemberLoad {
     pub fn snapshot(&self) -> LoadSnapshot {
         let Outstanding { messages, bytes } = self.hot.outstanding();
         let (late_reports, taken_back) = {
-            let evidence = lock(&self.cold.evidence);
-            (evidence.late_reports, evidence.taken_back)
+            let known = lock(&self.reported.known);
+            known.0.as_ref().map_or((0, 0), |evidence| (evidence.late_reports, evidence.taken_back))
         };
         LoadSnapshot {
             messages_in_queue: self.reported.m_q.load(Relaxed),
@@ -265,6 +276,16 @@ impl MemberLoad {
             taken_back,
             round_trip: Duration::from_nanos(self.hot.delay_ns() * 2),
         }
+    }
+
+    /// What is known, for evidence to add to it.
+    fn evidence<'a>(&self, known: &'a mut Known) -> &'a mut Evidence {
+        known.0.get_or_insert_with(|| Box::new(self.nothing_known()))
+    }
+
+    /// Of the session as it was established.
+    fn nothing_known(&self) -> Evidence {
+        Evidence::new(Nanos(self.reported.t_r.load(Relaxed)))
     }
 
     /// What every booking writes.

@@ -19,7 +19,7 @@ pub(crate) struct ConnectionEnd {
     /// The messages under way.
     pub(crate) session: Session,
     /// The Will, unless DISCONNECT 0x00 took it away `[MQTT-3.14.4-3]`.
-    pub(crate) will: Option<Will>,
+    pub(crate) will: Option<Box<Will>>,
     /// How long the session goes on.
     pub(crate) expiry: SessionExpiry,
 }
@@ -71,20 +71,22 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
     if let Some(will) = end.will {
         let delay = Duration::from_secs(u64::from(will.delay_interval.unwrap_or(0)));
         match now.checked_add(delay) {
-            Some(due) if !delay.is_zero() && !ends_now => lease.state.will = Some(PendingWill { will, due }),
-            _ => publish_will(shared, &lease.client, will, now), // [MQTT-3.1.2-8]
+            Some(due) if !delay.is_zero() && !ends_now => {
+                lease.state.will = Some(Box::new(PendingWill { will: *will, due }))
+            }
+            _ => publish_will(shared, &lease.client, *will, now), // [MQTT-3.1.2-8]
         }
     }
     let number = lease.client.number;
     if ends_now {
-        lease.state.session = session;
+        lease.state.session = Some(Box::new(session));
         finish(shared, lease); // first, so that its groups no longer know it [MQTT-4.8.2-5]
         handover.finish(orphans, now, &mut Rng::new(number));
         return;
     }
     handover.finish(orphans, now, &mut Rng::new(number));
     session.detach();
-    lease.state.session = session;
+    lease.state.session = Some(Box::new(session));
     lease.state.expires_at = match end.expiry {
         SessionExpiry::After(interval) => now.checked_add(interval),
         SessionExpiry::AtDisconnect | SessionExpiry::Never => None,
@@ -164,7 +166,7 @@ fn wipe(shared: &Shared, lease: &mut Lease) {
         shared.router.unsubscribe(filter, lease.client.number);
     }
     lease.state.suspended.clear();
-    let session = std::mem::take(&mut lease.state.session);
+    let session = lease.state.session.take().unwrap_or_default();
     let under_way = session.shared_in_flight();
     take_back(shared, &lease.client, under_way.map(|delivery| Booked::of_sent(&delivery)).sum());
     let held = session.shared_in_flight().filter_map(|delivery| HeldKey::of_sent(&delivery));

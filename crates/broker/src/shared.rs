@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::expiry::ExpiryQueue;
 use crate::half_closed::HalfClosed;
 use crate::metrics::Metrics;
-use crate::outbox::{Budget, Outbox, OutboxLimits};
+use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits};
 use crate::registry::{Client, ClientRegistry, RememberedSpeeds};
 use crate::report_carriers::ListenerCarriers;
 use crate::router::{GroupQueues, RetainedLimits, Router};
@@ -41,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) expiry: ExpiryQueue,
     pub(crate) budget: Arc<Budget>,
+    /// Of the sessions.
+    queues: Arc<OutboxCommon>,
     pub(crate) admission: Admission,
     pub(crate) half_closed: HalfClosed,
     /// Connections that are open now.
@@ -78,6 +80,12 @@ impl Shared {
             expiry: ExpiryQueue::default(),
             admission: Admission::new(config.admission(), Instant::now()),
             half_closed: HalfClosed::default(),
+            queues: Arc::new(OutboxCommon {
+                limits: queue_limits(&config),
+                budget: Arc::clone(&budget),
+                metrics: Arc::clone(&metrics),
+                clock,
+            }),
             budget,
             connections: AtomicUsize::new(0),
             stopping: watch::Sender::new(false),
@@ -93,11 +101,9 @@ impl Shared {
     /// A session that does not exist yet.
     pub(crate) fn new_client(&self, principal: &Principal, number: u64, now: Instant) -> Client {
         let load = Arc::new(MemberLoad::new(self.clock.nanos(now)));
-        let limits = queue_limits(&self.config);
-        let (budget, metrics) = (Arc::clone(&self.budget), Arc::clone(&self.metrics));
-        let outbox = Outbox::new(limits, Arc::clone(&load), budget, metrics, self.clock);
+        let outbox = Outbox::new(Arc::clone(&self.queues), Arc::clone(&load));
         let rights = Rights::new(Arc::clone(&self.access), principal.clone());
-        Client::new(principal.client_id.detach(), number, Arc::new(outbox), load, Arc::new(rights))
+        Client::new(principal.client_id.clone(), number, Arc::new(outbox), load, Arc::new(rights))
     }
 }
 

@@ -39,27 +39,24 @@ impl InboundAliases {
 }
 
 /// Aliases that we introduce: the first topics that come get one, until all are given.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct OutboundAliases {
     aliases: HashMap<Box<[u8]>, NonZeroU16>,
-    maximum: u16,
+    maximum: NonZeroU16,
 }
 
 impl OutboundAliases {
-    pub(crate) fn new(maximum: u16) -> Self {
+    pub(crate) fn new(maximum: NonZeroU16) -> Self {
         Self { aliases: HashMap::new(), maximum }
     }
 
     /// Alias for `topic`, and whether the peer knows it already; `None` when none is to be used. One that the
     /// peer does not know is given by [`OutboundAliases::introduce`].
     pub(crate) fn find(&self, topic: &[u8]) -> Option<(NonZeroU16, bool)> {
-        if self.maximum == 0 {
-            return None; // [MQTT-3.1.2-27]
-        }
         if let Some(&alias) = self.aliases.get(topic) {
             return Some((alias, true));
         }
-        let next = u16::try_from(self.aliases.len() + 1).ok().filter(|next| *next <= self.maximum)?; // [MQTT-3.1.2-26]
+        let next = u16::try_from(self.aliases.len() + 1).ok().filter(|next| *next <= self.maximum.get())?; // [MQTT-3.1.2-26]
         Some((NonZeroU16::new(next)?, false))
     }
 

@@ -1,4 +1,4 @@
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use tenbin_codec::PacketId;
 
@@ -12,7 +12,7 @@ pub struct Session {
     /// QoS 1 and 2 messages that we sent and the peer has not wholly acknowledged.
     pub(crate) outbound: Outbound,
     /// QoS 2 messages that we took and the peer has not released.
-    pub(crate) awaiting_release: HashSet<PacketId>,
+    pub(crate) awaiting_release: BTreeSet<PacketId>,
     /// The highest Receive Maximum that we granted on an earlier connection; 0 = there was none.
     pub(crate) receive_maximum: u16,
 }

@@ -1,9 +1,8 @@
 use std::time::{Duration, Instant};
 
-/// Keep Alive (MQTT 5.0 §3.1.2.10), for either role.
+/// When Keep Alive (MQTT 5.0 §3.1.2.10) wants something, for either role. How long it is, the limits say.
 #[derive(Debug)]
 pub(crate) struct Timers {
-    keep_alive: Duration,
     last_received: Instant,
     last_sent: Instant,
     /// Since when a PINGREQ has no answer.
@@ -12,8 +11,8 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    pub(crate) fn new(keep_alive: Duration, now: Instant) -> Self {
-        Self { keep_alive, last_received: now, last_sent: now, ping_outstanding: None, packets_sent: 0 }
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { last_received: now, last_sent: now, ping_outstanding: None, packets_sent: 0 }
     }
 
     pub(crate) fn received(&mut self, now: Instant) {
@@ -47,20 +46,20 @@ impl Timers {
     }
 
     /// Server: when the client counts as gone, counted from what was received only `[MQTT-3.1.2-22]`.
-    pub(crate) fn receive_deadline(&self) -> Option<Instant> {
-        (!self.keep_alive.is_zero()).then(|| self.last_received + self.keep_alive * 3 / 2)
+    pub(crate) fn receive_deadline(&self, keep_alive: Duration) -> Option<Instant> {
+        (!keep_alive.is_zero()).then(|| self.last_received + keep_alive * 3 / 2)
     }
 
     /// Client: when a PINGREQ is due `[MQTT-3.1.2-20]`.
-    pub(crate) fn ping_due(&self) -> Option<Instant> {
-        (!self.keep_alive.is_zero()).then(|| self.last_sent + self.keep_alive)
+    pub(crate) fn ping_due(&self, keep_alive: Duration) -> Option<Instant> {
+        (!keep_alive.is_zero()).then(|| self.last_sent + keep_alive)
     }
 
     /// Client: when an unanswered PINGREQ means that the server is gone.
-    pub(crate) fn ping_deadline(&self) -> Option<Instant> {
-        if self.keep_alive.is_zero() {
+    pub(crate) fn ping_deadline(&self, keep_alive: Duration) -> Option<Instant> {
+        if keep_alive.is_zero() {
             return None;
         }
-        self.ping_outstanding.map(|since| since + self.keep_alive)
+        self.ping_outstanding.map(|since| since + keep_alive)
     }
 }

@@ -209,3 +209,19 @@ fn availability_is_what_was_set() {
         assert_eq!(load.availability(), availability);
     }
 }
+
+#[test]
+fn of_a_client_that_only_pings_nothing_is_kept_and_its_first_report_counts_from_the_beginning() {
+    let (quiet, pinging) = (MemberLoad::new(Nanos(7)), MemberLoad::new(Nanos(7)));
+    let before = pinging.snapshot();
+    (8..20).for_each(|now| pinging.plain_ping(Nanos(now)));
+    pinging.unbooked(0, 0, Nanos(20));
+    assert!(lock(&pinging.reported.known).0.is_none());
+    assert_eq!((pinging.snapshot(), pinging.learned_speed()), (before, None));
+    for load in [&quiet, &pinging] {
+        load.report(&report(3, 5), Nanos(30));
+    }
+    assert_eq!(pinging.snapshot(), quiet.snapshot());
+    pinging.connected(Nanos(40));
+    assert!(lock(&pinging.reported.known).0.is_none());
+}

@@ -70,7 +70,8 @@ pub(crate) fn review(shared: &Shared, lease: &mut Lease, now: Instant) {
             again.push(filter);
         }
     }
-    let given_up = state.session.give_up(|delivery| is_forbidden(&client.rights, delivery));
+    let given_up =
+        state.session.as_mut().map_or(0, |session| session.give_up(|delivery| is_forbidden(&client.rights, delivery)));
     if given_up > 0 {
         tracing::info!(client = ?client.id, given_up, "messages under way are no longer authorized");
     }

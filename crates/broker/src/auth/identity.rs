@@ -28,7 +28,7 @@ pub struct Principal {
 impl Identity {
     /// Somebody who has proved nothing.
     pub fn anonymous() -> Self {
-        Self { user: None, realm: Arc::from(""), stamp: 0 }
+        Self { user: None, realm: Arc::default(), stamp: 0 }
     }
 
     /// A user of the only realm.

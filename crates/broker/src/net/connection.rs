@@ -33,24 +33,39 @@ use crate::router::Publisher;
 use crate::shared::Shared;
 use crate::token_bucket::Rate;
 
+/// An open socket of which nothing has been read.
+pub(super) struct Newcomer<S> {
+    pub(super) stream: S,
+    pub(super) peer: SocketAddr,
+    /// Name of the listener through which it came.
+    pub(super) listener: Arc<str>,
+}
+
 /// Serves one connection from its first byte to its last.
-pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+///
+/// A future is as large as the largest of what it waits for, and has room for each of its arguments besides. So beginning
+/// and end are boxes of their own: what they need is not kept for as long as the connection lasts.
+pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(shared: &Shared, newcomer: Box<Newcomer<S>>) {
+    let Some(mut task) = Box::pin(begin(shared, newcomer)).await else { return };
+    let end = task.run().await;
+    Box::pin(task.finish(end)).await;
+}
+
+/// `None`: the client was refused, and the connection is over.
+async fn begin<S: AsyncRead + AsyncWrite + Unpin>(
     shared: &Shared,
-    stream: S,
-    peer: SocketAddr,
-    listener: Arc<str>,
-) {
+    newcomer: Box<Newcomer<S>>,
+) -> Option<ConnectionTask<'_, S>> {
+    let Newcomer { stream, peer, listener } = *newcomer;
     let mut transport = Transport::new(stream);
     let publish_rate = shared.config.publish_rate(&listener);
-    // Of its own: what it needs is not kept for as long as the connection lasts.
-    let handshake = Box::pin(handshake::accept(shared, &mut transport, peer, listener));
-    let Some(accepted) = handshake.await else {
-        transport.close().await;
-        return;
-    };
-    let mut task = ConnectionTask::new(shared, accepted, transport, publish_rate);
-    let end = task.run().await;
-    task.finish(end, peer).await;
+    match handshake::accept(shared, &mut transport, peer, listener).await {
+        Some(accepted) => Some(ConnectionTask::new(shared, accepted, transport, publish_rate, peer)),
+        None => {
+            transport.close().await;
+            None
+        }
+    }
 }
 
 /// Why a connection is over.
@@ -79,11 +94,13 @@ pub(super) struct ConnectionTask<'a, S> {
     pub(super) publisher: Publisher,
     /// Messages of this batch that are to be acknowledged when their receivers have them.
     pub(super) acks: Vec<(PendingAck, ReasonCode)>,
-    pub(super) will: Option<Will>,
+    pub(super) will: Option<Box<Will>>,
     pub(super) session_expiry: SessionExpiry,
     pub(super) transport: Transport<S>,
+    pub(super) peer: SocketAddr,
     pub(super) throttle: Throttle,
-    pub(super) reauthentication: Reauthentication,
+    /// For a client that may authenticate again; boxed, as whatever few connections need.
+    pub(super) reauthentication: Option<Box<Reauthentication>>,
     /// What the client was told that its load reports are taken from.
     pub(super) report_carriers: ReportCarriers,
     /// Of subscriptions that do not say another.
@@ -120,7 +137,13 @@ pub(super) struct Ready {
 }
 
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
-    fn new(shared: &'a Shared, accepted: Accepted, transport: Transport<S>, publish_rate: Option<Rate>) -> Self {
+    fn new(
+        shared: &'a Shared,
+        accepted: Accepted,
+        transport: Transport<S>,
+        publish_rate: Option<Rate>,
+        peer: SocketAddr,
+    ) -> Self {
         let Accepted {
             lease,
             connection,
@@ -139,6 +162,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             will,
             session_expiry,
             transport,
+            peer,
             reauthentication,
             report_carriers,
             weight,
@@ -159,72 +183,68 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
     }
 
     async fn run(&mut self) -> End {
-        if self.lease.is_superseded() {
-            return End::Control(Control::TakenOver);
-        }
-        if let Err(end) = self.take_rights_over() {
+        if let Err(end) = self.start() {
             return end;
         }
-        let now = Instant::now();
-        self.count_dropped_resends(now);
-        if let Err(end) = self.handle_input(now) {
-            return end; // what came right behind CONNECT
-        }
         loop {
-            let ready = match std::future::poll_fn(|context| self.poll_ready(context)).await {
-                Ok(ready) => ready,
-                Err(error) => return End::Closed(error),
+            let ready = std::future::poll_fn(|context| self.poll_ready(context)).await;
+            let yields = match ready.map_err(End::Closed).and_then(|ready| self.handle(ready, Instant::now())) {
+                Ok(yields) => yields,
+                Err(end) => return end,
             };
-            let now = Instant::now();
-            match ready.control {
-                // One that asked and lost against a newer one may tell us after that one is us.
-                // It may have taken the place of a word on our rights.
-                Some(Control::TakenOver) if !self.lease.is_superseded() => {
-                    if let Err(end) = self.take_rights_over() {
-                        return end;
-                    }
-                }
-                Some(Control::RightsChanged) => return End::Revoked, // it was taken over, and left nothing
-                Some(control) => return End::Control(control),
-                None => {}
-            }
-            if let Some(answer) = ready.answer
-                && let Err(end) = self.reauthenticated(answer, now)
-            {
-                return end;
-            }
-            let has_input = match ready.read {
-                Some(Ok(0)) => return End::Closed(std::io::ErrorKind::UnexpectedEof.into()),
-                Some(Ok(read)) => {
-                    self.read_in_turn += read;
-                    true
-                }
-                Some(Err(error)) => return End::Closed(error),
-                None => ready.resumed,
-            };
-            // A receiver lags for want of processor time, others wait behind a search, or we have had our turn: let
-            // them run.
-            let mut yields = ready.more_retained;
-            if has_input {
-                match self.handle_input(now) {
-                    Ok(pressure) => yields |= pressure || self.read_in_turn >= TURN_BYTES,
-                    Err(end) => return end,
-                }
-            }
-            self.count_traffic();
             if yields {
-                self.read_in_turn = 0;
                 tokio::task::yield_now().await;
             }
-            if ready.timer
-                && let Err(violation) = self.connection.handle_timeout(now, &mut self.transport.out)
-            {
-                return End::Violation(violation);
-            }
-            if ready.timer {
-                self.rearm();
-            }
         }
+    }
+
+    /// What may have changed since CONNECT, and what came right behind it.
+    fn start(&mut self) -> Result<(), End> {
+        if self.lease.is_superseded() {
+            return Err(End::Control(Control::TakenOver));
+        }
+        self.take_rights_over()?;
+        let now = Instant::now();
+        self.count_dropped_resends(now);
+        self.handle_input(now).map(|_| ())
+    }
+
+    /// Does what is to be done now. Whether others are to be let run: a receiver lags for want of processor time, others
+    /// wait behind a search, or we have had our turn.
+    fn handle(&mut self, ready: Ready, now: Instant) -> Result<bool, End> {
+        match ready.control {
+            // One that asked and lost against a newer one may tell us after that one is us.
+            // It may have taken the place of a word on our rights.
+            Some(Control::TakenOver) if !self.lease.is_superseded() => self.take_rights_over()?,
+            Some(Control::RightsChanged) => return Err(End::Revoked), // it was taken over, and left nothing
+            Some(control) => return Err(End::Control(control)),
+            None => {}
+        }
+        if let Some(answer) = ready.answer {
+            self.reauthenticated(answer, now)?;
+        }
+        let has_input = match ready.read {
+            Some(Ok(0)) => return Err(End::Closed(std::io::ErrorKind::UnexpectedEof.into())),
+            Some(Ok(read)) => {
+                self.read_in_turn += read;
+                true
+            }
+            Some(Err(error)) => return Err(End::Closed(error)),
+            None => ready.resumed,
+        };
+        let mut yields = ready.more_retained;
+        if has_input {
+            yields |= self.handle_input(now)? || self.read_in_turn >= TURN_BYTES;
+        }
+        self.count_traffic();
+        if yields {
+            self.read_in_turn = 0;
+        }
+        if ready.timer {
+            self.connection.handle_timeout(now, &mut self.transport.out).map_err(End::Violation)?;
+            self.rearm();
+        }
+        Ok(yields)
     }
 
     /// Writes what waits, then gathers what else can be done.
@@ -259,7 +279,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             ready.control = self.send_waiting(context, quota, room, &mut ready);
         }
         self.relieve(context);
-        if let Poll::Ready(answer) = self.reauthentication.poll(context) {
+        if let Some(reauthentication) = &mut self.reauthentication
+            && let Poll::Ready(answer) = reauthentication.poll(context)
+        {
             ready.answer = Some(answer);
         }
         if let Some(timer) = &mut self.timer {
@@ -387,8 +409,9 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
     }
 
     /// Gives the session back first, so that nobody waits for this client's socket, then says goodbye.
-    async fn finish(mut self, end: End, peer: SocketAddr) {
+    async fn finish(mut self, end: End) {
         self.count_traffic();
+        let peer = self.peer;
         let client = self.lease.client.id.clone();
         let normal = matches!(end, End::Disconnect(ReasonCode::Success));
         let mut server_reference = None;

@@ -11,7 +11,7 @@ use tenbin_codec::{
     ReportCarriers, Text, Will, WriteBuffer,
 };
 use tenbin_session::handshake::negotiate;
-use tenbin_session::{Connection, Role, SessionExpiry};
+use tenbin_session::{Connection, Role, Session, SessionExpiry};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::authentication::{self, Refusal};
@@ -28,9 +28,9 @@ pub(super) struct Accepted {
     pub(super) lease: Lease,
     pub(super) connection: Connection,
     pub(super) decoder: Decoder,
-    pub(super) will: Option<Will>,
+    pub(super) will: Option<Box<Will>>,
     pub(super) session_expiry: SessionExpiry,
-    pub(super) reauthentication: Reauthentication,
+    pub(super) reauthentication: Option<Box<Reauthentication>>,
     pub(super) report_carriers: ReportCarriers,
     /// Of subscriptions that do not say another.
     pub(super) weight: NonZeroU16,
@@ -205,7 +205,7 @@ async fn establish<S: AsyncRead + AsyncWrite + Unpin>(
         enforcement::review(shared, &mut lease, now);
     }
     lifecycle::takes_messages(shared, &lease, now);
-    let session = std::mem::take(&mut lease.state.session);
+    let session = lease.state.session.take().map_or_else(Session::new, |session| *session);
     let mut connection = Connection::new(Role::Server, connect.version, negotiated.limits, session, now);
     tracing::debug!(
         %peer, client = ?lease.client.id, version = %connect.version, clean_start = connect.clean_start,
@@ -216,9 +216,9 @@ async fn establish<S: AsyncRead + AsyncWrite + Unpin>(
     shared.metrics.packets_sent.add(1);
     connection.resume(now, &mut transport.out);
     Ok(Accepted {
-        will: connect.will.filter(|will| shared.check_topic(&will.topic).is_ok()).as_ref().map(Will::detach),
+        will: connect.will.filter(|will| shared.check_topic(&will.topic).is_ok()).map(|will| Box::new(will.detach())),
         session_expiry: negotiated.session_expiry,
-        reauthentication: Reauthentication::new(method, peer),
+        reauthentication: method.map(|method| Box::new(Reauthentication::new(method))),
         weight: weight_in(&connect.properties.user_properties).unwrap_or(DEFAULT_WEIGHT),
         established_at: now,
         lease,

@@ -8,7 +8,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::connection;
+use super::connection::{self, Newcomer};
 use crate::shared::Shared;
 
 /// Opens a listening socket.
@@ -62,11 +62,9 @@ pub(crate) fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     }
     shared.metrics.connections_opened.add(1);
     begin(&stream, peer);
-    let (shared, listener) = (Arc::clone(shared), Arc::clone(listener));
-    tokio::spawn(async move {
-        let _open = OpenConnection(&shared, peer.ip());
-        connection::serve(&shared, stream, peer, listener).await;
-    });
+    let newcomer = Box::new(Newcomer { stream, peer, listener: Arc::clone(listener) });
+    let open = OpenConnection { shared: Arc::clone(shared), address: peer.ip() };
+    tokio::spawn(async move { connection::serve(&open.shared, newcomer).await });
 }
 
 /// Without it a small packet may wait for an acknowledgement of the one before.
@@ -77,13 +75,16 @@ fn set_nodelay(stream: &TcpStream, peer: SocketAddr) {
 }
 
 /// Counts the connection out however its task ends.
-struct OpenConnection<'a>(&'a Shared, IpAddr);
+struct OpenConnection {
+    shared: Arc<Shared>,
+    address: IpAddr,
+}
 
-impl Drop for OpenConnection<'_> {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
-        self.0.admission.leave(self.1, Instant::now());
-        self.0.metrics.connections_closed.add(1);
+        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        self.shared.admission.leave(self.address, Instant::now());
+        self.shared.metrics.connections_closed.add(1);
     }
 }
 

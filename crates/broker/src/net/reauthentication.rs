@@ -1,6 +1,5 @@
 //! A client that authenticates again on its live connection (MQTT 5.0 §4.12.1). Its other packets go on meanwhile.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -22,8 +21,7 @@ use crate::auth::{Answer, AuthFuture, AuthRequest, Exchange};
 /// ```
 pub(super) struct Reauthentication {
     /// The method of CONNECT; without one there is no AUTH at all.
-    pub(super) method: Option<Text>,
-    pub(super) peer: SocketAddr,
+    method: Option<Text>,
     stage: Stage,
 }
 
@@ -36,8 +34,8 @@ enum Stage {
 }
 
 impl Reauthentication {
-    pub(super) fn new(method: Option<Text>, peer: SocketAddr) -> Self {
-        Self { method, peer, stage: Stage::Idle }
+    pub(super) fn new(method: Text) -> Self {
+        Self { method: Some(method), stage: Stage::Idle }
     }
 
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Answer> {
@@ -52,11 +50,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
     /// Takes an AUTH of the client.
     pub(super) fn handle_auth(&mut self, auth: Auth) -> Result<(), End> {
         let violation = || End::Violation(Violation::Unexpected(PacketType::Auth));
-        let method = self.reauthentication.method.clone();
-        if method.is_none() {
+        let Some(reauthentication) = &mut self.reauthentication else {
             return Err(violation()); // [MQTT-4.12.0-7]
-        }
-        self.reauthentication.stage = match std::mem::replace(&mut self.reauthentication.stage, Stage::Idle) {
+        };
+        let method = reauthentication.method.clone();
+        reauthentication.stage = match std::mem::replace(&mut reauthentication.stage, Stage::Idle) {
             Stage::Idle => {
                 let is_legal =
                     auth.reason == ReasonCode::ReAuthenticate && auth.properties.authentication_method == method; // [MQTT-4.12.1-1]
@@ -68,7 +66,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
                     client_id: principal.client_id.clone(),
                     user_name: None,
                     password: None,
-                    peer: self.reauthentication.peer,
+                    peer: self.peer,
                     listener: Arc::clone(&principal.listener),
                     method,
                     data: auth.properties.authentication_data,
@@ -88,7 +86,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
 
     /// Takes what the authenticator said.
     pub(super) fn reauthenticated(&mut self, answer: Answer, now: Instant) -> Result<(), End> {
-        let method = self.reauthentication.method.clone();
+        let Some(reauthentication) = &mut self.reauthentication else { return Ok(()) }; // then nobody was asked
+        let method = reauthentication.method.clone();
         let judged = judge(answer, &method, PacketType::Disconnect).map_err(End::Refused)?; // [MQTT-4.12.1-2]
         let (reply, stage) = match judged {
             Judged::Continue(auth, exchange) => (auth, Stage::Waits(exchange)),
@@ -102,7 +101,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
                 (auth(ReasonCode::Success, &method, authenticated.data), Stage::Idle)
             }
         };
-        self.reauthentication.stage = stage;
+        reauthentication.stage = stage;
         self.answer(Packet::Auth(Box::new(reply)), now)
     }
 }

@@ -13,7 +13,13 @@ use crate::outbox::{Line, Outbox};
 
 /// When to look. Costs nothing as long as what waits can be sent.
 #[derive(Debug, Default)]
-pub(super) struct Relief {
+pub(super) struct Relief(
+    /// From the first time on at which something could not be sent.
+    Option<Box<Lookout>>,
+);
+
+#[derive(Debug, Default)]
+struct Lookout {
     /// Kept for the next time.
     timer: Option<Pin<Box<Sleep>>>,
     watch: Option<Watch>,
@@ -33,10 +39,19 @@ struct Watch {
 impl Relief {
     /// Whether it is time to offer to others what waits: for how long nothing has been taken out.
     fn poll(&mut self, context: &mut Context<'_>, outbox: &Outbox) -> Option<Duration> {
-        if !outbox.keeps_back() {
-            self.watch = None;
-            return None;
+        if outbox.keeps_back() {
+            return self.0.get_or_insert_default().poll(context, outbox);
         }
+        if let Some(lookout) = &mut self.0 {
+            lookout.watch = None;
+        }
+        None
+    }
+}
+
+impl Lookout {
+    /// As [`Relief::poll`], while something waits.
+    fn poll(&mut self, context: &mut Context<'_>, outbox: &Outbox) -> Option<Duration> {
         if self.watch.is_some() && self.is_too_early(context) {
             return None;
         }

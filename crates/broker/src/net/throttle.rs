@@ -12,8 +12,14 @@ use crate::token_bucket::{Rate, TokenBucket};
 /// What was read and not decoded waits too. A pause is at most a second, and packets are taken in between, so
 /// that Keep Alive does not run out on a client that waits for us.
 #[derive(Debug)]
-pub(super) struct Throttle {
-    rate: Option<Rate>,
+pub(super) struct Throttle(
+    /// `None`: there is no bound.
+    Option<Box<Limited>>,
+);
+
+#[derive(Debug)]
+struct Limited {
+    rate: Rate,
     bucket: TokenBucket,
     pause: Option<Pin<Box<Sleep>>>,
 }
@@ -31,30 +37,37 @@ pub(super) enum Throttled {
 
 impl Throttle {
     pub(super) fn new(rate: Option<Rate>, now: Instant) -> Self {
-        Self { rate, bucket: TokenBucket::full(now), pause: None }
+        Self(rate.map(|rate| Box::new(Limited { rate, bucket: TokenBucket::full(now), pause: None })))
     }
 
     /// A PUBLISH has been taken. Whether a pause begins.
     #[inline]
     pub(super) fn count(&mut self, now: Instant) -> bool {
-        let Some(rate) = self.rate else { return false };
-        let Some(at) = self.bucket.take(rate, now) else { return false };
-        self.pause = Some(Box::pin(tokio::time::sleep_until(at.into())));
-        true
+        self.0.as_mut().is_some_and(|limited| limited.count(now))
     }
 
     pub(super) fn is_paused(&self) -> bool {
-        self.pause.is_some()
+        self.0.as_ref().is_some_and(|limited| limited.pause.is_some())
     }
 
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Throttled {
-        let Some(pause) = &mut self.pause else { return Throttled::No };
+        let Some(limited) = &mut self.0 else { return Throttled::No };
+        let Some(pause) = &mut limited.pause else { return Throttled::No };
         match pause.as_mut().poll(context) {
             Poll::Pending => Throttled::Yes,
             Poll::Ready(()) => {
-                self.pause = None;
+                limited.pause = None;
                 Throttled::Resumed
             }
         }
+    }
+}
+
+impl Limited {
+    #[inline(never)] // so that whoever has no bound only asks whether it has one
+    fn count(&mut self, now: Instant) -> bool {
+        let Some(at) = self.bucket.take(self.rate, now) else { return false };
+        self.pause = Some(Box::pin(tokio::time::sleep_until(at.into())));
+        true
     }
 }

@@ -46,7 +46,7 @@ impl Outbox {
         if count == 0 {
             return Vec::new(); // nothing is looked at one by one for it
         }
-        let withdrawn = self.state().queue.withdraw_newest(group, count, &self.budget);
+        let withdrawn = self.state().queue.withdraw_newest(group, count, &self.common.budget);
         self.take_back(withdrawn.iter().map(Booked::of).sum());
         withdrawn
     }

@@ -42,12 +42,9 @@ use crate::metrics::Metrics;
 #[derive(Debug)]
 pub(crate) struct Outbox {
     state: Mutex<State>,
-    limits: OutboxLimits,
+    common: Arc<OutboxCommon>,
     /// Told when the queue is full, has room again, and who is online: `pick` passes over who is not ready.
     load: Arc<MemberLoad>,
-    budget: Arc<Budget>,
-    metrics: Arc<Metrics>,
-    clock: Clock,
     /// The client's Maximum Packet Size in bytes. Written when a connection begins, read by publishers who choose
     /// among members; relaxed, for the connection judges by itself again.
     packet_bytes_maximum: AtomicU32,
@@ -62,6 +59,17 @@ pub(crate) struct Outbox {
     /// Something waits for a member of share groups, who cannot be sent it now. Written by the receiver's task, read by
     /// it and by publishers, both under the lock or for a hint; relaxed.
     keeps_back: AtomicBool,
+}
+
+/// What all queues of a broker have in common.
+#[derive(Debug)]
+pub(crate) struct OutboxCommon {
+    /// Of each queue.
+    pub(crate) limits: OutboxLimits,
+    /// Of all together.
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) clock: Clock,
 }
 
 /// Bounds of one queue.
@@ -124,19 +132,13 @@ struct State {
 }
 
 impl Outbox {
-    pub(crate) fn new(
-        limits: OutboxLimits,
-        load: Arc<MemberLoad>,
-        budget: Arc<Budget>,
-        metrics: Arc<Metrics>,
-        clock: Clock,
-    ) -> Self {
+    pub(crate) fn new(common: Arc<OutboxCommon>, load: Arc<MemberLoad>) -> Self {
         load.set_availability(Availability::Offline);
         let packet_bytes_maximum = AtomicU32::new(u32::MAX);
         let (has_room_again, keeps_back) = (AtomicBool::new(false), AtomicBool::new(false));
         let state = Mutex::default();
         let wire = AtomicU64::new(0);
-        Self { state, limits, load, budget, metrics, clock, packet_bytes_maximum, wire, has_room_again, keeps_back }
+        Self { state, common, load, packet_bytes_maximum, wire, has_room_again, keeps_back }
     }
 
     /// Receiver: tells whether its socket takes no more, so that nobody waits for it.
@@ -159,10 +161,10 @@ impl Outbox {
         }
         state.quota_blocked = quota == 0;
         let acknowledged = state.queue.acknowledged();
-        state.queue.take(quota, bytes, into, &self.budget);
+        state.queue.take(quota, bytes, into, &self.common.budget);
         state.quota_left = quota.saturating_sub(acknowledged);
         self.set_keeps_back(state.has_shared_work());
-        if self.load.availability() == Availability::Full && state.queue.has_room(&self.limits) {
+        if self.load.availability() == Availability::Full && state.queue.has_room(&self.common.limits) {
             self.load.set_availability(Availability::Ready);
             self.has_room_again.store(true, Ordering::Relaxed);
         }
@@ -178,7 +180,7 @@ impl Outbox {
 
     /// Receiver: as [`Outbox::poll_take`], without waiting and without heed of what it is asked for.
     pub(crate) fn take_now(&self, quota: usize, bytes: usize, into: &mut Batch) {
-        self.state().queue.take(quota, bytes, into, &self.budget);
+        self.state().queue.take(quota, bytes, into, &self.common.budget);
     }
 
     /// Receiver: whether the queue was full and has got room: share groups may have kept messages meanwhile.
@@ -189,7 +191,7 @@ impl Outbox {
     /// Puts back what was taken and could not be sent, in front of the queue.
     pub(crate) fn put_back(&self, deliveries: impl DoubleEndedIterator<Item = Delivery>) {
         let mut state = self.state();
-        deliveries.rev().for_each(|delivery| state.queue.push_front(delivery, &self.budget));
+        deliveries.rev().for_each(|delivery| state.queue.push_front(delivery, &self.common.budget));
     }
 
     /// Asks the connection's owner for something.
@@ -220,7 +222,7 @@ impl Outbox {
         state.quota_blocked = false;
         state.quota_left = 0;
         state.control = None;
-        let is_full = state.queue.is_nearly_full(&self.limits);
+        let is_full = state.queue.is_nearly_full(&self.common.limits);
         self.load.set_availability(if is_full { Availability::Full } else { Availability::Ready });
     }
 
@@ -266,11 +268,11 @@ impl Outbox {
         self.wire.store(Wire::to_bits(state.connection, None), Ordering::Release);
         state.control = None;
         state.waker = None;
-        let shared = state.queue.withdraw_shared(&self.budget);
-        let dropped = state.queue.drop_unacknowledged(&self.budget);
+        let shared = state.queue.withdraw_shared(&self.common.budget);
+        let dropped = state.queue.drop_unacknowledged(&self.common.budget);
         self.load.set_availability(Availability::Offline);
         drop(state);
-        self.metrics.dropped_offline.add(dropped.messages);
+        self.common.metrics.dropped_offline.add(dropped.messages);
         self.take_back(shared.iter().map(Booked::of).sum::<Booked>() + dropped.booked);
         shared
     }
@@ -287,7 +289,7 @@ impl Outbox {
             let mut state = self.state();
             state.queue.split_runs();
             let unwanted = judge(&state.queue);
-            state.queue.withdraw(unwanted, &self.budget)
+            state.queue.withdraw(unwanted, &self.common.budget)
         };
         self.take_back(withdrawn.iter().map(Booked::of).sum());
         withdrawn
@@ -295,8 +297,8 @@ impl Outbox {
 
     /// Forgets everything that waits: the session begins anew.
     pub(crate) fn clear(&self) {
-        let dropped = self.state().queue.clear(&self.budget);
-        self.metrics.dropped_offline.add(dropped.messages);
+        let dropped = self.state().queue.clear(&self.common.budget);
+        self.common.metrics.dropped_offline.add(dropped.messages);
         self.take_back(dropped.booked);
     }
 
@@ -309,7 +311,7 @@ impl Outbox {
     /// What share groups gave to this member and will not be sent to it.
     fn take_back(&self, booked: Booked) {
         if !booked.is_nothing() {
-            booked.take_back(&self.load, self.clock.nanos(Instant::now()));
+            booked.take_back(&self.load, self.common.clock.nanos(Instant::now()));
         }
     }
 

@@ -11,7 +11,7 @@ use tenbin_session::Delivery;
 use super::batch::{Batch, Entry};
 use super::queue::Dropped;
 use super::runs::{Run, Wire};
-use super::{Booked, Outbox, Pressure, Queue, Reader, State, Tally};
+use super::{Booked, Outbox, OutboxCommon, Pressure, Queue, Reader, State, Tally};
 
 impl Outbox {
     /// Puts a batch in, in order, and wakes the receiver once. What finds no room is dropped as
@@ -79,9 +79,9 @@ impl Outbox {
         let state = &mut *guard;
         let expired = state.queue.take_expired();
         taken_back += expired.booked;
-        state.queue.settle(&self.budget);
+        state.queue.settle(&self.common.budget);
         // Who refuses one, be it for the budget's sake, tells when it has taken something: the group keeps it until then.
-        let is_full = state.queue.is_nearly_full(&self.limits) || (refused.is_some() && !state.queue.is_empty());
+        let is_full = state.queue.is_nearly_full(&self.common.limits) || (refused.is_some() && !state.queue.is_empty());
         if state.attached && is_full {
             self.load.set_availability(Availability::Full);
         }
@@ -90,17 +90,17 @@ impl Outbox {
         // Else once, that the receiver looks after what others could do meanwhile.
         let is_wanted = goes_out || (state.has_shared_work() && !self.keeps_back());
         let waker = if is_wanted { state.waker.take() } else { None };
-        let lags = state.attached && !state.socket_blocked && state.queue.len() > self.limits.messages / 4;
+        let lags = state.attached && !state.socket_blocked && state.queue.len() > self.common.limits.messages / 4;
         drop(guard);
         if let Some(waker) = waker {
             waker.wake();
         }
         if !taken_back.is_nothing() {
-            taken_back.take_back(&self.load, self.clock.nanos(now));
+            taken_back.take_back(&self.load, self.common.clock.nanos(now));
         }
-        self.metrics.dropped_queue_full.add(dropped_full);
-        self.metrics.dropped_offline.add(dropped_offline);
-        self.metrics.dropped_expired.add(expired.messages);
+        self.common.metrics.dropped_queue_full.add(dropped_full);
+        self.common.metrics.dropped_offline.add(dropped_offline);
+        self.common.metrics.dropped_expired.add(expired.messages);
         if lags { Pressure::Lags } else { Pressure::None }
     }
 }
@@ -141,7 +141,7 @@ impl Push<'_> {
             self.dropped_offline += 1;
         } else if acknowledged && self.refused.is_some() && self.refused == delivery.share {
             self.refuse(delivery); // a smaller one would fit, and go before its predecessor
-        } else if self.queue.fits(&delivery, self.reader(), &outbox.limits, &outbox.budget, self.now) {
+        } else if self.queue.fits(&delivery, self.reader(), &outbox.common.limits, &outbox.common.budget, self.now) {
             self.given += 1;
             self.queue.append(delivery, self.reader());
         } else if acknowledged && delivery.share.is_some() {
@@ -149,7 +149,7 @@ impl Push<'_> {
         } else {
             self.given += 1;
             let Dropped { messages, booked } =
-                self.queue.push(delivery, self.reader(), &outbox.limits, &outbox.budget, self.now);
+                self.queue.push(delivery, self.reader(), &outbox.common.limits, &outbox.common.budget, self.now);
             self.dropped_full += messages;
             self.taken_back += booked;
         }
@@ -164,7 +164,7 @@ impl Push<'_> {
 
     /// A run goes in as a whole, or as single messages.
     fn run(&mut self, run: Run, packets: &[u8]) {
-        let Outbox { limits, budget, .. } = self.outbox;
+        let OutboxCommon { limits, budget, .. } = &*self.outbox.common;
         // Else they were made for an earlier connection, or for none.
         let is_for_us = self.wire == Some(run.wire) && self.is_attached && !self.is_closed;
         if is_for_us && self.is_member(run.share) && self.queue.fits_run(&run, self.reader(), limits, budget) {

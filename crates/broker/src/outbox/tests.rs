@@ -32,7 +32,8 @@ fn outbox(messages: usize, when_full: WhenFull) -> Outbox {
     let limits = OutboxLimits { messages, bytes: 1 << 20, when_full };
     let load = Arc::new(MemberLoad::new(Nanos(0)));
     let budget = Arc::new(Budget::new(1 << 20));
-    let outbox = Outbox::new(limits, load, budget, Arc::<Metrics>::default(), Clock::new());
+    let common = OutboxCommon { limits, budget, metrics: Arc::default(), clock: Clock::new() };
+    let outbox = Outbox::new(Arc::new(common), load);
     outbox.attach(u32::MAX, None);
     outbox
 }
@@ -57,7 +58,7 @@ fn a_batch_wakes_a_waiting_receiver_once() {
     assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "the second batch finds it awake");
     assert!(outbox.poll_take(&mut context, 9, usize::MAX, &mut taken).is_ready());
     assert_eq!(taken.into_singles().iter().map(mark).collect::<Vec<_>>(), (0..20).collect::<Vec<_>>());
-    assert_eq!(outbox.budget.used(), 0);
+    assert_eq!(outbox.common.budget.used(), 0);
 }
 
 #[test]
@@ -114,7 +115,7 @@ fn the_newest_of_a_group_are_taken_back_in_their_order() {
     assert_eq!(taken_back.iter().map(mark).collect::<Vec<_>>(), [4, 6, 8, 10]);
     assert_eq!(outbox.withdraw_newest(GROUP, 9).iter().map(mark).collect::<Vec<_>>(), [0, 2]);
     assert_eq!(take(&outbox, 99), [1, 3, 5, 7, 9, 11]);
-    assert_eq!((outbox.budget.used(), outbox.budget.messages()), (0, 0));
+    assert_eq!((outbox.common.budget.used(), outbox.common.budget.messages()), (0, 0));
 }
 
 #[test]
@@ -149,7 +150,7 @@ fn a_full_queue_drops_as_it_says_and_never_qos_1_for_qos_0() {
         let qos = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::AtMostOnce, QoS::AtMostOnce, QoS::AtLeastOnce];
         outbox.push(&mut (0..5).map(|n| delivery(qos[n as usize], n)).collect(), &mut Vec::new(), Instant::now());
         assert_eq!(outbox.load.availability(), Availability::Full);
-        assert_eq!(outbox.metrics.dropped_queue_full.get(), 2);
+        assert_eq!(outbox.common.metrics.dropped_queue_full.get(), 2);
         let taken = take(&outbox, 9);
         assert_eq!(outbox.load.availability(), Availability::Ready);
         taken
@@ -165,11 +166,11 @@ fn nothing_at_qos_0_waits_for_a_client_that_is_not_there() {
     outbox.push(&mut both(), &mut Vec::new(), Instant::now());
     outbox.detach();
     outbox.push(&mut both(), &mut Vec::new(), Instant::now());
-    assert_eq!(outbox.metrics.dropped_offline.get(), 2);
+    assert_eq!(outbox.common.metrics.dropped_offline.get(), 2);
     assert_eq!(outbox.load.availability(), Availability::Offline);
     outbox.attach(u32::MAX, None);
     assert_eq!(take(&outbox, 9), [1, 1]);
-    assert_eq!(outbox.budget.used(), 0);
+    assert_eq!(outbox.common.budget.used(), 0);
 }
 
 /// The share group of [`shared`] messages.
@@ -194,7 +195,7 @@ fn what_a_group_meant_for_a_member_comes_back_if_it_cannot_have_it() {
     returned.clear();
     outbox.push(&mut vec![shared(QoS::AtMostOnce, 7), shared(QoS::ExactlyOnce, 8)], &mut returned, Instant::now());
     assert_eq!(returned.iter().map(mark).collect::<Vec<_>>(), [7, 8], "not connected");
-    assert_eq!(outbox.budget.used(), 0);
+    assert_eq!(outbox.common.budget.used(), 0);
 }
 
 #[test]
@@ -220,7 +221,7 @@ fn after_its_session_nothing_waits_in_a_queue() {
     outbox.detach();
     outbox.close();
     outbox.push(&mut vec![delivery(QoS::AtLeastOnce, 2)], &mut Vec::new(), Instant::now());
-    assert_eq!((outbox.budget.used(), outbox.metrics.dropped_offline.get()), (0, 2));
+    assert_eq!((outbox.common.budget.used(), outbox.common.metrics.dropped_offline.get()), (0, 2));
 }
 
 #[test]
@@ -232,7 +233,7 @@ fn mqtt_3_3_2_5_what_has_expired_makes_room() {
     outbox.push(&mut vec![expiring(1), expiring(2)], &mut Vec::new(), before);
     outbox.push(&mut vec![delivery(QoS::AtLeastOnce, 3)], &mut Vec::new(), now);
     assert_eq!(take(&outbox, 9), [3]);
-    assert_eq!(outbox.metrics.dropped_queue_full.get(), 0);
+    assert_eq!(outbox.common.metrics.dropped_queue_full.get(), 0);
 }
 
 #[test]
@@ -240,8 +241,9 @@ fn who_reads_gets_a_little_whatever_others_have_left_lying() {
     let budget = Arc::new(Budget::new(1 << 20));
     let limits = OutboxLimits { messages: 1000, bytes: 1 << 20, when_full: WhenFull::DropNewest };
     let outbox = |attached| {
-        let load = Arc::new(MemberLoad::new(Nanos(0)));
-        let outbox = Outbox::new(limits, load, Arc::clone(&budget), Arc::<Metrics>::default(), Clock::new());
+        let budget = Arc::clone(&budget);
+        let common = OutboxCommon { limits, budget, metrics: Arc::default(), clock: Clock::new() };
+        let outbox = Outbox::new(Arc::new(common), Arc::new(MemberLoad::new(Nanos(0))));
         if attached {
             outbox.attach(u32::MAX, None);
         }
@@ -259,7 +261,7 @@ fn who_reads_gets_a_little_whatever_others_have_left_lying() {
     let others = Usage { bytes: 1 << 20, messages: 1 };
     budget.change(Usage::default(), others);
     present.push(&mut vec![large(1), large(2)], &mut Vec::new(), Instant::now());
-    assert_eq!(present.metrics.dropped_queue_full.get(), 1, "the floor is 64 KiB");
+    assert_eq!(present.common.metrics.dropped_queue_full.get(), 1, "the floor is 64 KiB");
     assert_eq!(present.load.availability(), Availability::Ready);
     let mut taken = Batch::default();
     let waker = Arc::new(Wakes::default()).into();
@@ -286,7 +288,7 @@ fn bursts_come_out_in_order_whosever_memory_they_lie_in() {
         assert_eq!(take(&second, 4000), (at + 50..at + burst + 60).collect::<Vec<_>>());
         at += burst + 60;
     }
-    assert_eq!((first.budget.used(), second.budget.messages()), (0, 0));
+    assert_eq!((first.common.budget.used(), second.common.budget.messages()), (0, 0));
 }
 
 proptest! {
@@ -320,11 +322,11 @@ proptest! {
                 });
                 prop_assert_eq!(take(&outbox, quota), expected);
             }
-            prop_assert_eq!(outbox.budget.messages(), model.len());
+            prop_assert_eq!(outbox.common.budget.messages(), model.len());
         }
         drop(model);
         outbox.clear();
-        prop_assert_eq!(outbox.budget.used(), 0);
+        prop_assert_eq!(outbox.common.budget.used(), 0);
     }
 }
 
@@ -358,10 +360,10 @@ fn runs_and_single_messages_keep_their_order() {
     assert_eq!(batch.runs().map(|run| run.messages).collect::<Vec<_>>(), [3, 1]);
     outbox.push_batch(&mut batch, outbox.connection(), &mut Vec::new(), Instant::now());
     assert!(batch.is_empty());
-    assert_eq!(outbox.budget.messages(), 6);
+    assert_eq!(outbox.common.budget.messages(), 6);
     assert_eq!(take(&outbox, 0), [0, 1, 2, 3, 5]);
     assert_eq!(take(&outbox, 1), [4]);
-    assert_eq!((outbox.budget.used(), outbox.budget.messages()), (0, 0));
+    assert_eq!((outbox.common.budget.used(), outbox.common.budget.messages()), (0, 0));
 }
 
 #[test]
@@ -393,7 +395,7 @@ fn a_run_is_given_back_where_its_group_is_left_and_booked_as_it_was() {
     assert_eq!(outbox.waiting_by_group(), [(GROUP, 3)]);
     assert_eq!(outbox.withdraw_newest(GROUP, 2).iter().map(mark).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(outbox.detach().iter().map(mark).collect::<Vec<_>>(), [0]);
-    assert_eq!((outbox.budget.used(), outbox.budget.messages()), (0, 0));
+    assert_eq!((outbox.common.budget.used(), outbox.common.budget.messages()), (0, 0));
 }
 
 fn returned_by(outbox: &Outbox, batch: &mut Batch) -> Vec<Delivery> {
@@ -442,12 +444,12 @@ proptest! {
                 }
                 _ => prop_assert_eq!(take(&runs, quota), take(&singles, quota)),
             }
-            prop_assert_eq!(runs.budget.messages(), singles.budget.messages());
+            prop_assert_eq!(runs.common.budget.messages(), singles.common.budget.messages());
             prop_assert_eq!(runs.line(), singles.line());
         }
-        prop_assert_eq!(runs.metrics.dropped_queue_full.get(), singles.metrics.dropped_queue_full.get());
+        prop_assert_eq!(runs.common.metrics.dropped_queue_full.get(), singles.common.metrics.dropped_queue_full.get());
         runs.clear();
-        prop_assert_eq!(runs.budget.used(), 0);
+        prop_assert_eq!(runs.common.budget.used(), 0);
     }
 }
 

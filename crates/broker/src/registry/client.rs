@@ -1,4 +1,4 @@
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,13 +37,14 @@ pub(crate) struct Client {
 /// Session State (MQTT 5.0 §4.1) but for the waiting messages, which are in the outbox.
 #[derive(Debug, Default)]
 pub(crate) struct ClientState {
-    /// Messages under way; with the connection while there is one.
-    pub(crate) session: Session,
+    /// Messages under way; `None` while they are with a connection, and before the first. Boxed, as whatever a connected
+    /// client needs no room for.
+    pub(crate) session: Option<Box<Session>>,
     pub(crate) subscriptions: Subscriptions,
     /// Retained messages that SUBSCRIBEs have asked for and that are not sent yet.
     pub(crate) retained_pages: RetainedPages,
     /// Shared ones among them that are not allowed any more: not a member until they are again.
-    pub(crate) suspended: HashSet<TopicFilter>,
+    pub(crate) suspended: BTreeSet<TopicFilter>,
     /// The change of rights that was taken over last.
     pub(crate) rights_epoch: u64,
     /// A connection has been accepted before: there is something to go on with.
@@ -51,7 +52,7 @@ pub(crate) struct ClientState {
     /// The session is over and no longer in the registry.
     pub(crate) ended: bool,
     /// The Will of the last connection, where it waits for its delay.
-    pub(crate) will: Option<PendingWill>,
+    pub(crate) will: Option<Box<PendingWill>>,
     /// When the session ends if nobody comes back; `None` = never, or connected.
     pub(crate) expires_at: Option<Instant>,
     /// The earliest time at which the expiry queue looks at this session.

@@ -38,7 +38,7 @@ pub(crate) enum NoClaim {
 impl ClientRegistry {
     /// Waits until the session of `newcomer`'s Client Identifier is ours, asking its present owner to leave
     /// `[MQTT-3.1.4-3]`. One that does not exist yet is made with `new`, which gets its number. Another user's is not
-    /// touched.
+    /// touched. The new Client Identifier is kept, so it should keep nothing else alive: see [`Text::detach`].
     pub(crate) async fn claim(&self, newcomer: &Principal, new: impl Fn(u64) -> Client) -> Result<Lease, NoClaim> {
         loop {
             let client = self.find_or_insert(&newcomer.client_id, &new);
@@ -79,7 +79,7 @@ impl ClientRegistry {
             return Arc::clone(&client);
         }
         let make = || Arc::new(new(self.last_number.fetch_add(1, Ordering::Relaxed) + 1));
-        Arc::clone(&self.clients.entry(id.detach()).or_insert_with(make))
+        Arc::clone(&self.clients.entry(id.clone()).or_insert_with(make))
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
     use crate::Config;
     use crate::auth::{Access, Identity, Rights, Settings};
     use crate::clock::Clock;
-    use crate::outbox::{Budget, Outbox, OutboxLimits, WhenFull};
+    use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits, WhenFull};
 
     /// An anonymous client that comes through `listener`.
     fn anonymous(listener: &str) -> Principal {
@@ -112,7 +112,8 @@ mod tests {
         let load = Arc::new(MemberLoad::new(Nanos(0)));
         let limits = OutboxLimits { messages: 1, bytes: 1, when_full: WhenFull::DropOldest };
         let budget = Arc::new(Budget::new(1));
-        let outbox = Arc::new(Outbox::new(limits, Arc::clone(&load), budget, Arc::default(), Clock::new()));
+        let common = OutboxCommon { limits, budget, metrics: Arc::default(), clock: Clock::new() };
+        let outbox = Arc::new(Outbox::new(Arc::new(common), Arc::clone(&load)));
         Client::new(principal.client_id.clone(), number, outbox, load, rights)
     }
 

@@ -25,7 +25,8 @@ use crate::outbox::{Booked, Outbox};
 /// the thread.
 #[derive(Debug)]
 pub(crate) struct Publisher {
-    routes: RouteCache,
+    /// From the first message on: most clients publish nothing, or nothing yet.
+    routes: Option<Box<RouteCache>>,
     origin: Origin,
 }
 
@@ -56,7 +57,7 @@ impl Publisher {
         let client = held_key::of_client(router.hash(client_id.as_bytes()));
         // The hasher's keys are random, and differ from call to call.
         let rng = Rng::new(RandomState::new().hash_one(number));
-        Self { routes: RouteCache::default(), origin: Origin { number, client, own: None, reached_itself: false, rng } }
+        Self { routes: None, origin: Origin { number, client, own: None, reached_itself: false, rng } }
     }
 
     /// Routes one message to everybody who wants it. The receivers have it after [`Publisher::flush`].
@@ -71,7 +72,7 @@ impl Publisher {
         {
             return reason;
         }
-        let matches = self.routes.find(router, &publication.topic);
+        let matches = self.routes.get_or_insert_default().find(router, &publication.topic);
         let mut delivered = false;
         if !matches.is_empty() {
             let message = Message::new(publication, matches.topic, router.clock.moment(now));
@@ -90,7 +91,10 @@ impl Publisher {
         is_allowed: impl FnOnce(&TopicName) -> bool,
         now: Instant,
     ) -> bool {
-        let Some((name, matches)) = self.routes.find_known(router, plain.topic()) else { return false };
+        let Some((name, matches)) = self.routes.as_mut().and_then(|routes| routes.find_known(router, plain.topic()))
+        else {
+            return false;
+        };
         if !is_allowed(name) {
             return false;
         }
@@ -116,7 +120,7 @@ impl Publisher {
 
     /// Whether a subscription of a client matches the topic.
     pub(crate) fn is_wanted(&mut self, router: &Router, topic: &TopicName) -> bool {
-        !self.routes.find(router, topic).is_empty()
+        !self.routes.get_or_insert_default().find(router, topic).is_empty()
     }
 
     /// Whether what was published since the last call came back to the publisher itself.

@@ -12,7 +12,13 @@ use super::{Grant, Router};
 ///
 /// Bounded by the number of subscriptions: there is one entry for each at most, and no message in it.
 #[derive(Debug, Default)]
-pub(crate) struct RetainedPages {
+pub(crate) struct RetainedPages(
+    /// `None`: nothing is asked for, as nearly always.
+    Option<Box<Pages>>,
+);
+
+#[derive(Debug, Default)]
+struct Pages {
     /// What was granted QoS 1 or 2, which the send quota may hold back, by the text of the filter.
     acknowledged: Waiting,
     /// What was granted QoS 0.
@@ -40,32 +46,34 @@ pub(crate) enum Paged {
 
 impl RetainedPages {
     pub(crate) fn is_empty(&self) -> bool {
-        self.acknowledged.is_empty() && self.unacknowledged.is_empty()
+        self.0.is_none()
     }
 
     /// A SUBSCRIBE asks for what matches `filter`, from the beginning.
     pub(crate) fn begin(&mut self, filter: &TopicFilter, grant: Grant) {
         self.cancel(filter);
         let is_acknowledged = grant.options.qos.is_acknowledged();
-        let waiting = if is_acknowledged { &mut self.acknowledged } else { &mut self.unacknowledged };
+        let pages = self.0.get_or_insert_default();
+        let waiting = if is_acknowledged { &mut pages.acknowledged } else { &mut pages.unacknowledged };
         let filter = filter.detach();
         waiting.insert(filter.text().clone(), Search { filter, grant, cursor: None });
     }
 
     /// The subscription is gone.
     pub(crate) fn cancel(&mut self, filter: &TopicFilter) {
-        self.acknowledged.remove(filter.text());
-        self.unacknowledged.remove(filter.text());
+        self.change(|pages| {
+            pages.acknowledged.remove(filter.text());
+            pages.unacknowledged.remove(filter.text());
+        });
     }
 
     /// What would be sent at QoS 0 does not wait for the next connection.
     pub(crate) fn connection_ended(&mut self) {
-        self.unacknowledged.clear();
+        self.change(|pages| pages.unacknowledged.clear());
     }
 
     pub(crate) fn clear(&mut self) {
-        self.acknowledged.clear();
-        self.unacknowledged.clear();
+        self.0 = None;
     }
 
     /// Takes the next messages: about `bytes` of them, and at most `quota` that are to be acknowledged.
@@ -77,6 +85,22 @@ impl RetainedPages {
         now: Instant,
         into: &mut Vec<Delivery>,
     ) -> Paged {
+        self.change(|pages| pages.take(router, quota, bytes, now, into)).unwrap_or(Paged::Enough)
+    }
+
+    /// Keeps no memory where nothing is left.
+    fn change<T>(&mut self, change: impl FnOnce(&mut Pages) -> T) -> Option<T> {
+        let pages = self.0.as_mut()?;
+        let changed = change(pages);
+        if pages.acknowledged.is_empty() && pages.unacknowledged.is_empty() {
+            self.0 = None;
+        }
+        Some(changed)
+    }
+}
+
+impl Pages {
+    fn take(&mut self, router: &Router, quota: usize, bytes: usize, now: Instant, into: &mut Vec<Delivery>) -> Paged {
         let mut room = PageRoom { messages: PAGE_MESSAGES, bytes, visits: PAGE_VISITS };
         let mut quota = quota;
         loop {

@@ -225,8 +225,8 @@ mod tests {
     use super::*;
     use crate::auth::Rights;
     use crate::clock::Clock;
-    use crate::outbox::Batch;
     use crate::outbox::WhenFull;
+    use crate::outbox::{Batch, OutboxCommon};
 
     struct Stage {
         group: SharedGroup,
@@ -254,7 +254,8 @@ mod tests {
             let GroupQueues { limits, budget, metrics, .. } = &*self.group.queues;
             let load = Arc::new(MemberLoad::new(Nanos(0)));
             let (budget, metrics) = (Arc::clone(budget), Arc::clone(metrics));
-            let outbox = Arc::new(Outbox::new(*limits, Arc::clone(&load), budget, metrics, Clock::new()));
+            let common = OutboxCommon { limits: *limits, budget, metrics, clock: Clock::new() };
+            let outbox = Arc::new(Outbox::new(Arc::new(common), Arc::clone(&load)));
             let rights = Arc::new(Rights::unlimited());
             let receiver = Receiver { number, outbox: Arc::clone(&outbox), load, rights };
             let options = SubscriptionOptions { retain_as_published, ..SubscriptionOptions::at(qos) };

@@ -44,7 +44,9 @@ impl Connection {
         match ack.qos {
             QoS::ExactlyOnce => {
                 if reason.is_error() && self.session.awaiting_release.remove(&ack.packet_id) {
-                    self.repeated.remove(&ack.packet_id);
+                    if let Some(recovery) = &mut self.recovery {
+                        recovery.repeated.remove(&ack.packet_id);
+                    }
                     self.close_received(); // [MQTT-4.3.3-9]
                 }
                 PacketType::PubRec
@@ -74,11 +76,12 @@ impl Connection {
         let ack = publish.packet_id.map(|packet_id| PendingAck { packet_id, qos: publish.qos });
         if let Some(ack) = ack {
             if ack.qos == QoS::ExactlyOnce && self.session.awaiting_release.contains(&ack.packet_id) {
-                if self.untouched.remove(&ack.packet_id) {
+                let recovery = self.recovery.get_or_insert_default();
+                if recovery.untouched.remove(&ack.packet_id) {
                     self.received_open += 1;
                 } else if !publish.dup {
                     let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((topic, publish.payload));
-                    if self.repeated.insert(ack.packet_id, hash) == Some(hash) {
+                    if recovery.repeated.insert(ack.packet_id, hash) == Some(hash) {
                         return Err(Violation::PacketIdInUse(ack.packet_id)); // [MQTT-3.3.1-1]
                     }
                 }
@@ -107,9 +110,9 @@ impl Connection {
 
     pub(super) fn handle_pubrel(&mut self, ack: Ack, now: Instant, out: &mut WriteBuffer) -> Result<Event, Violation> {
         let known = self.session.awaiting_release.remove(&ack.packet_id);
-        self.untouched.remove(&ack.packet_id);
-        if !self.repeated.is_empty() {
-            self.repeated.remove(&ack.packet_id);
+        if let Some(recovery) = &mut self.recovery {
+            recovery.untouched.remove(&ack.packet_id);
+            recovery.repeated.remove(&ack.packet_id);
         }
         if known || self.session.receive_maximum > 0 {
             self.close_received();

@@ -3,7 +3,8 @@
 mod inbound;
 mod outbound;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::num::NonZeroU16;
 use std::time::Instant;
 
 use tenbin_codec::{
@@ -37,18 +38,27 @@ pub struct Connection {
     session: Session,
     timers: Timers,
     inbound_aliases: InboundAliases,
-    outbound_aliases: OutboundAliases,
+    /// `None`: the peer takes none `[MQTT-3.1.2-27]`. Boxed, as whatever few connections need.
+    outbound_aliases: Option<Box<OutboundAliases>>,
     /// QoS 1 and 2 messages of the peer that count against our Receive Maximum. Below zero, at most by that
     /// maximum, where the peer ended handshakes of earlier connections: its quota grows by each PUBCOMP, even
     /// one for a PUBREL that took none of it (MQTT 5.0 §4.9).
     received_open: i32,
-    /// QoS 2 messages of earlier connections that the peer has neither repeated nor released on this one.
-    untouched: HashSet<PacketId>,
-    /// Of those that came again without DUP on this connection, a hash of what came last: see [`Violation::PacketIdInUse`].
-    repeated: HashMap<PacketId, u64>,
     /// Our QoS 1 and 2 messages, sent or sent again on this connection, that count against the peer's Receive
     /// Maximum. More than that only by PUBRELs, which wait for no quota `[MQTT-3.3.4-8]`, `[MQTT-3.3.4-10]`.
     sent_open: u32,
+    /// `None`: nothing was broken off.
+    recovery: Option<Box<Recovery>>,
+}
+
+/// What is under way from earlier connections, and what the peer begins again on this one.
+#[derive(Debug, Default)]
+struct Recovery {
+    /// QoS 2 messages of earlier connections that the peer has neither repeated nor released on this one.
+    untouched: BTreeSet<PacketId>,
+    /// Of QoS 2 messages that came again without DUP on this connection, a hash of what came last: see
+    /// [`Violation::PacketIdInUse`].
+    repeated: HashMap<PacketId, u64>,
     /// Resending after resumption: sequence number that comes next, and one past the last. Nothing but spent quota
     /// interrupts it, so that no new message overtakes those that wait.
     resend: Option<(u64, u64)>,
@@ -78,15 +88,14 @@ impl Connection {
             role,
             version,
             limits,
-            timers: Timers::new(limits.keep_alive, now),
+            timers: Timers::new(now),
             inbound_aliases: InboundAliases::new(aliases(limits.topic_alias_maximum)),
-            outbound_aliases: OutboundAliases::new(aliases(limits.peer_topic_alias_maximum)),
+            outbound_aliases: NonZeroU16::new(aliases(limits.peer_topic_alias_maximum))
+                .map(|maximum| Box::new(OutboundAliases::new(maximum))),
             received_open: 0,
-            untouched: session.awaiting_release.clone(),
-            repeated: HashMap::new(),
             sent_open: 0,
-            resend: None,
-            dropped: VecDeque::new(),
+            recovery: (!session.awaiting_release.is_empty())
+                .then(|| Box::new(Recovery { untouched: session.awaiting_release.clone(), ..Recovery::default() })),
             session,
         }
     }
@@ -222,11 +231,14 @@ impl Connection {
     /// When [`Connection::handle_timeout`] wants to be called; `None` without Keep Alive.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.role {
-            Role::Server => self.timers.receive_deadline(),
-            Role::Client => match (self.timers.ping_due(), self.timers.ping_deadline()) {
-                (Some(due), Some(deadline)) => Some(due.min(deadline)),
-                (due, deadline) => due.or(deadline),
-            },
+            Role::Server => self.timers.receive_deadline(self.limits.keep_alive),
+            Role::Client => {
+                match (self.timers.ping_due(self.limits.keep_alive), self.timers.ping_deadline(self.limits.keep_alive))
+                {
+                    (Some(due), Some(deadline)) => Some(due.min(deadline)),
+                    (due, deadline) => due.or(deadline),
+                }
+            }
         }
     }
 
@@ -236,15 +248,15 @@ impl Connection {
     /// [`Violation::KeepAlive`] at a server, [`Violation::PingResponse`] at a client.
     pub fn handle_timeout(&mut self, now: Instant, out: &mut WriteBuffer) -> Result<(), Violation> {
         match self.role {
-            Role::Server => match self.timers.receive_deadline() {
+            Role::Server => match self.timers.receive_deadline(self.limits.keep_alive) {
                 Some(deadline) if deadline <= now => Err(Violation::KeepAlive), // [MQTT-3.1.2-22]
                 _ => Ok(()),
             },
             Role::Client => {
-                if self.timers.ping_deadline().is_some_and(|deadline| deadline <= now) {
+                if self.timers.ping_deadline(self.limits.keep_alive).is_some_and(|deadline| deadline <= now) {
                     return Err(Violation::PingResponse);
                 }
-                if self.timers.ping_due().is_some_and(|due| due <= now) {
+                if self.timers.ping_due(self.limits.keep_alive).is_some_and(|due| due <= now) {
                     self.ping(PingReq::PLAIN, now, out);
                 }
                 Ok(())
@@ -256,6 +268,10 @@ impl Connection {
     pub fn ping(&mut self, ping: PingReq, now: Instant, out: &mut WriteBuffer) {
         self.timers.ping_sent(now);
         Packet::PingReq(ping).encode(self.version, out);
+    }
+
+    fn recovery(&mut self) -> &mut Recovery {
+        self.recovery.get_or_insert_default()
     }
 
     fn handle_client_packet(

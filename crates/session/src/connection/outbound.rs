@@ -65,7 +65,7 @@ impl Connection {
             }
         }
         if first < end {
-            self.resend = Some((first, end));
+            self.recovery().resend = Some((first, end));
             self.resend_more(now, out);
         }
     }
@@ -78,7 +78,7 @@ impl Connection {
         now: Instant,
         out: &mut WriteBuffer,
     ) -> usize {
-        let Some((next, end)) = self.resend else { return 0 };
+        let Some((next, end)) = self.to_resend() else { return 0 };
         let mut released = Vec::new();
         let given_up = self.session.outbound.give_up(next..end, unwanted, |id| released.push(id));
         for id in released {
@@ -93,7 +93,7 @@ impl Connection {
     /// than the one before `[MQTT-3.1.2-25]`. To be asked after [`Connection::resume`] and after each
     /// [`Event::Delivered`] by whoever waits for the end of every message.
     pub fn poll_dropped(&mut self) -> Option<(PacketId, Option<SharedDelivery>)> {
-        self.dropped.pop_front()
+        self.recovery.as_mut()?.dropped.pop_front()
     }
 
     /// Client: sends SUBSCRIBE; `None` when no Packet Identifier is free or the packet is larger than the server
@@ -209,16 +209,16 @@ impl Connection {
     }
 
     fn resend_more(&mut self, now: Instant, out: &mut WriteBuffer) {
-        while let Some((next, end)) = self.resend {
+        while let Some((next, end)) = self.to_resend() {
             if next >= end {
-                self.resend = None;
+                self.recovery().resend = None;
                 return;
             }
             // What is sent again has its identifier, though all others may be taken.
             if self.peer_quota() == 0 {
                 return;
             }
-            self.resend = Some((next + 1, end));
+            self.recovery().resend = Some((next + 1, end));
             let id = packet_id(next);
             // PUBRELs went out at once.
             let Some(Stage::Published(delivery, _)) = self.session.outbound.stage(id) else { continue };
@@ -231,14 +231,19 @@ impl Connection {
                 self.sent_open += 1;
             } else {
                 self.session.outbound.close(id);
-                self.dropped.push_back((id, delivery.shared(now)));
+                self.recovery().dropped.push_back((id, delivery.shared(now)));
             }
         }
     }
 
+    /// What waits to be sent again.
+    fn to_resend(&self) -> Option<(u64, u64)> {
+        self.recovery.as_ref()?.resend
+    }
+
     /// Whether the open message `id` is one of `sent_open`: all but those that wait to be sent again.
     fn is_counted(&self, id: PacketId) -> bool {
-        let Some((next, end)) = self.resend else { return true };
+        let Some((next, end)) = self.to_resend() else { return true };
         match self.session.outbound.stage(id) {
             Some(Stage::Published(..)) => !(next..end).contains(&self.session.outbound.sequence(id)),
             _ => true,
@@ -256,11 +261,9 @@ impl Connection {
             message_expiry_interval: delivery.remaining_expiry(now),
             ..PublishHeader::default()
         };
-        let aliased = self.outbound_aliases.find(delivery.template.topic()).map(|(alias, known)| PublishHeader {
-            topic_alias: Some(alias),
-            topic_is_aliased: known,
-            ..plain
-        });
+        let alias = self.outbound_aliases.as_ref().and_then(|aliases| aliases.find(delivery.template.topic()));
+        let aliased =
+            alias.map(|(alias, known)| PublishHeader { topic_alias: Some(alias), topic_is_aliased: known, ..plain });
         let maximum = self.limits.peer_maximum_packet_size.min(LARGEST_PACKET) as usize;
         // Nearly always it is so small that it need not be known how small.
         let fits = |header: &PublishHeader<'_>| {
@@ -271,8 +274,10 @@ impl Connection {
     }
 
     fn write_publish(&mut self, delivery: &Delivery, header: PublishHeader<'_>, now: Instant, out: &mut WriteBuffer) {
-        if let (Some(alias), false) = (header.topic_alias, header.topic_is_aliased) {
-            self.outbound_aliases.introduce(delivery.template.topic(), alias);
+        if let (Some(alias), false) = (header.topic_alias, header.topic_is_aliased)
+            && let Some(aliases) = &mut self.outbound_aliases
+        {
+            aliases.introduce(delivery.template.topic(), alias);
         }
         delivery.template.encode(&header, self.version, out);
         self.timers.sent(now);

@@ -10,7 +10,7 @@ use tenbin_codec::{QoS, SubscriptionOptions};
 use super::*;
 use crate::auth::Rights;
 use crate::metrics::Metrics;
-use crate::outbox::{Budget, Outbox, OutboxLimits, WhenFull};
+use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits, WhenFull};
 use crate::router::ordering_key::TopicKey;
 use crate::router::{DecisionLimits, Grant};
 
@@ -18,7 +18,8 @@ fn outbox() -> (Arc<Outbox>, Arc<MemberLoad>) {
     let load = Arc::new(MemberLoad::new(Nanos(0)));
     let limits = OutboxLimits { messages: 10, bytes: 10_000, when_full: WhenFull::DropOldest };
     let (budget, metrics) = (Arc::new(Budget::new(10_000)), Arc::<Metrics>::default());
-    let outbox = Outbox::new(limits, Arc::clone(&load), budget, metrics, crate::clock::Clock::new());
+    let common = OutboxCommon { limits, budget, metrics, clock: crate::clock::Clock::new() };
+    let outbox = Outbox::new(Arc::new(common), Arc::clone(&load));
     (Arc::new(outbox), load)
 }
 

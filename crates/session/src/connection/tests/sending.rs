@@ -94,7 +94,7 @@ fn mqtt_2_2_1_5_an_acknowledgement_of_another_qos_is_a_protocol_error() {
 #[test]
 fn mqtt_2_2_1_4_an_id_is_free_again_when_its_message_is_done() {
     let mut side = Side::server(Limits::default());
-    let mut seen = HashSet::new();
+    let mut seen = std::collections::HashSet::new();
     for round in 0..70_000u32 {
         let qos = if round % 2 == 0 { QoS::AtLeastOnce } else { QoS::ExactlyOnce };
         let id = side.sent(qos).expect("all are free");
