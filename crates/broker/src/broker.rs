@@ -113,7 +113,7 @@ impl Broker {
     /// is dropped when the connection is over, and at once where there is no room for it or no listener at all.
     pub fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: SocketAddr) {
         if let Some(name) = &self.first_listener {
-            net::serve(&self.shared, stream, peer, name, |_, _| {});
+            net::serve(&self.shared, stream, net::Ends::without_socket(peer), name, |_, _| {});
         }
     }
 

@@ -18,9 +18,11 @@ use tokio::time::Sleep;
 
 use super::authentication::Refusal;
 use super::handshake::{self, Accepted};
+use super::lag::Lag;
 use super::reauthentication::Reauthentication;
 use super::relief::Relief;
 use super::sending::OUT_FULL;
+use super::tcp_state::Ends;
 use super::throttle::{Throttle, Throttled};
 use super::transport::Transport;
 use super::unwritten::Unwritten;
@@ -37,20 +39,20 @@ use crate::token_bucket::Rate;
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     shared: &Shared,
     stream: S,
-    peer: SocketAddr,
+    ends: &Ends,
     listener: Arc<str>,
 ) {
     let mut transport = Transport::new(stream);
     let publish_rate = shared.config.publish_rate(&listener);
     // Of its own: what it needs is not kept for as long as the connection lasts.
-    let handshake = Box::pin(handshake::accept(shared, &mut transport, peer, listener));
+    let handshake = Box::pin(handshake::accept(shared, &mut transport, ends.peer, listener));
     let Some(accepted) = handshake.await else {
         transport.close().await;
         return;
     };
-    let mut task = ConnectionTask::new(shared, accepted, transport, publish_rate);
+    let mut task = ConnectionTask::new(shared, accepted, transport, ends, publish_rate);
     let end = task.run().await;
-    task.finish(end, peer).await;
+    task.finish(end, ends.peer).await;
 }
 
 /// Why a connection is over.
@@ -90,6 +92,9 @@ pub(super) struct ConnectionTask<'a, S> {
     pub(super) weight: NonZeroU16,
     /// QoS 0 messages of share groups that the socket has not taken yet.
     pub(super) unwritten: Unwritten,
+    pub(super) ends: &'a Ends,
+    /// Of who is sent such messages; most are not.
+    pub(super) lag: Option<Box<Lag>>,
     /// Messages of share groups that this batch has acknowledged, and the balancer does not know of yet.
     pub(super) acknowledged: Option<Acknowledged>,
     pub(super) established_at: Instant,
@@ -120,7 +125,13 @@ pub(super) struct Ready {
 }
 
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
-    fn new(shared: &'a Shared, accepted: Accepted, transport: Transport<S>, publish_rate: Option<Rate>) -> Self {
+    fn new(
+        shared: &'a Shared,
+        accepted: Accepted,
+        transport: Transport<S>,
+        ends: &'a Ends,
+        publish_rate: Option<Rate>,
+    ) -> Self {
         let Accepted {
             lease,
             connection,
@@ -143,6 +154,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             report_carriers,
             weight,
             unwritten: Unwritten::default(),
+            ends,
+            lag: None,
             acknowledged: None,
             handed_over_at: None,
             relief: Relief::default(),

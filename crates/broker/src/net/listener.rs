@@ -9,6 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::connection;
+use super::tcp_state::Ends;
 use crate::shared::Shared;
 
 /// Opens a listening socket.
@@ -28,7 +29,10 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 pub(crate) async fn run(shared: Arc<Shared>, listener: TcpListener, name: Arc<str>) {
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => serve(&shared, stream, peer, &name, set_nodelay),
+            Ok((stream, peer)) => {
+                let ends = Ends::of(&stream, peer);
+                serve(&shared, stream, ends, &name, set_nodelay);
+            }
             Err(error) => {
                 // Out of file descriptors or the like: it will not get better at once.
                 tracing::warn!(%error, "accept failed");
@@ -38,15 +42,16 @@ pub(crate) async fn run(shared: Arc<Shared>, listener: TcpListener, name: Arc<st
     }
 }
 
-/// Serves a connection in a task of its own, or closes it at once where there is no room for it. `begin` is done with a
-/// stream that is served.
+/// Serves a connection in a task of its own, or closes it at once where there is no room for it. `ends`: of the TCP
+/// connection, whatever the stream lays over it. `begin` is done with a stream that is served.
 pub(crate) fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     shared: &Arc<Shared>,
     stream: S,
-    peer: SocketAddr,
+    ends: Ends,
     listener: &Arc<str>,
     begin: impl FnOnce(&S, SocketAddr),
 ) {
+    let peer = ends.peer;
     let open = shared.connections.fetch_add(1, Ordering::Relaxed);
     if open >= shared.config.connections.maximum || shared.is_stopping() {
         shared.connections.fetch_sub(1, Ordering::Relaxed);
@@ -64,8 +69,8 @@ pub(crate) fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     begin(&stream, peer);
     let (shared, listener) = (Arc::clone(shared), Arc::clone(listener));
     tokio::spawn(async move {
-        let _open = OpenConnection(&shared, peer.ip());
-        connection::serve(&shared, stream, peer, listener).await;
+        let _open = OpenConnection(&shared, ends.peer.ip());
+        connection::serve(&shared, stream, &ends, listener).await;
     });
 }
 

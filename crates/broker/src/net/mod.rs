@@ -4,11 +4,13 @@ mod apply;
 mod authentication;
 mod connection;
 mod handshake;
+mod lag;
 mod listener;
 mod load_reports;
 mod reauthentication;
 mod relief;
 mod sending;
+mod tcp_state;
 mod throttle;
 mod transport;
 mod unwritten;
@@ -16,3 +18,4 @@ mod weight;
 mod words;
 
 pub(crate) use listener::{bind, run, serve};
+pub(crate) use tcp_state::Ends;

@@ -8,6 +8,8 @@ use tenbin_session::{Delivery, Sent};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::{ConnectionTask, Ready};
+use super::lag::{Lag, Reading};
+use crate::clock::Moment;
 use crate::lifecycle;
 use crate::outbox::{Batch, Booked, Control, Entry, Run, Taken};
 use crate::router::{HeldKey, Paged};
@@ -150,8 +152,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
     pub(super) fn tell_written(&mut self, is_backlogged: bool) {
         let booked = self.unwritten.take_written(self.transport.written());
         if !booked.is_nothing() {
-            let now = self.shared.clock.nanos(Instant::now());
-            self.lease.client.load.written(booked.messages, booked.bytes, is_backlogged, now);
+            let now = self.shared.clock.moment(Instant::now());
+            self.lease.client.load.written(booked.messages, booked.bytes, is_backlogged, now.nanos);
+            self.tell_lag(booked.messages, now);
+        }
+    }
+
+    /// The socket has taken so many messages of share groups: looks now and then whether the client reads them.
+    fn tell_lag(&mut self, messages: u32, now: Moment) {
+        let lag = self.lag.get_or_insert_with(|| Box::new(Lag::new(*self.ends)));
+        let load = &self.lease.client.load;
+        match lag.wrote(messages, self.transport.written(), now.at) {
+            Some(Reading::Lags { read, span, unread }) => load.lags(read, span, unread, now.nanos),
+            Some(Reading::CaughtUp) => load.caught_up(now.nanos),
+            None => {}
         }
     }
 }
