@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -26,6 +27,9 @@ pub(crate) struct BrokerArgs {
     /// Policy of share groups instead of the configured one.
     #[arg(long, value_name = "NAME", value_parser = policy_parser())]
     policy: Option<Policy>,
+    /// Threads that may serve clients: as many as the machine has processors unless given. As few of them are at work as there is work for.
+    #[arg(long, value_name = "COUNT")]
+    threads: Option<NonZeroUsize>,
     /// Least severe log lines to print: error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log: Level,
@@ -37,6 +41,11 @@ pub(crate) struct BrokerArgs {
 /// Reads the name of a policy; `--help` lists them.
 fn policy_parser() -> impl TypedValueParser<Value = Policy> {
     PossibleValuesParser::new(Policy::ALL.map(Policy::name)).try_map(|name| name.parse())
+}
+
+/// Processors of the machine, as far as this process may use them.
+fn available() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 /// Why the broker did not run.
@@ -53,7 +62,7 @@ pub(crate) fn run(arguments: &BrokerArgs) -> Result<(), BrokerError> {
     }
     logging::init(arguments.log);
     let config = arguments.configuration()?;
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(config, arguments))
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(serve(config, arguments))
 }
 
 impl BrokerArgs {
@@ -77,7 +86,8 @@ async fn serve(config: Config, arguments: &BrokerArgs) -> Result<(), BrokerError
     let mut hangup = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let broker = Broker::builder().config(config).start().await?;
+    let threads = arguments.threads.map_or_else(available, NonZeroUsize::get);
+    let broker = Broker::builder().config(config).threads(threads).start().await?;
     for address in broker.addresses() {
         writeln!(
             io::stdout(),

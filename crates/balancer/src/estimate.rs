@@ -18,6 +18,7 @@ use crate::{acknowledged::Acknowledged, speed};
 /// | report | [`reported`](Self::reported) | speed and queue at one moment; the only evidence while nothing else is |
 /// | acknowledgements | [`acknowledged`](Self::acknowledged) | messages are finished, if the client acknowledges when it has finished |
 /// | socket takes more | [`written`](Self::written) | at QoS 0, what a client that is the bottleneck gets through |
+/// | client does not read | [`lags`](Self::lags) | the same, and how much lies before it, before its socket takes no more |
 ///
 /// Acknowledgements are believed ("ack mode") until reports show that the client sends them early. In that mode
 /// reports serve only to watch for this.
@@ -29,6 +30,7 @@ pub(crate) struct Estimate {
     reports: Reports,
     acks: Acks,
     drain: Drain,
+    reading: Drain,
     flags: u8,
 }
 
@@ -73,7 +75,7 @@ impl Acks {
     }
 }
 
-/// What a socket that is the bottleneck lets through.
+/// What a socket that is the bottleneck lets through, or a client that lags reads.
 #[derive(Debug, Default)]
 struct Drain {
     /// When it last was so.
@@ -84,8 +86,8 @@ struct Drain {
 
 impl Drain {
     fn add(&mut self, ns: u64, messages: u64) {
-        self.ns += ns;
-        self.messages += messages;
+        self.ns = self.ns.saturating_add(ns);
+        self.messages = self.messages.saturating_add(messages);
         if self.ns > DRAIN_MEMORY_NS {
             self.ns /= 2;
             self.messages /= 2;
@@ -96,6 +98,11 @@ impl Drain {
     fn processing_ns(&self) -> Option<f64> {
         let is_enough = self.messages >= 8 || self.messages > 0 && self.ns >= DRAIN_ENOUGH_NS;
         is_enough.then(|| self.ns as f64 / self.messages as f64)
+    }
+
+    /// Time for a message, as far as that can be said: at least as long as none has gone through.
+    fn least_ns(&self) -> f64 {
+        self.ns as f64 / self.messages.max(1) as f64
     }
 }
 
@@ -113,6 +120,8 @@ pub(crate) mod flag {
     pub(crate) const VERIFIED: u8 = 16;
     /// Acknowledgements are what the clock goes by.
     pub(crate) const ACK_MODE: u8 = 32;
+    /// The client has not read what was written for it.
+    pub(crate) const LAGS: u8 = 64;
 }
 
 impl Estimate {
@@ -124,6 +133,7 @@ impl Estimate {
             reports: Reports::new(now),
             acks: Acks { at: now, ..Acks::default() },
             drain: Drain::default(),
+            reading: Drain::default(),
             flags: 0,
         }
     }
@@ -209,6 +219,36 @@ impl Estimate {
         self.mean.assume(drained_ns, DRAIN_WEIGHT);
         self.correction = 1.0;
         Verdict { finish: self.anchor(seen), ..self.verdict() }
+    }
+
+    /// Within `span_ns` the client has read `read` of the messages that were written for it, and `unread` are left.
+    ///
+    /// What it will have read soon is no lag: buffers are there to be used. And what is known of a lag is believed for a
+    /// second: whoever has not read by then is asked again by a message.
+    pub(crate) fn lags(&mut self, seen: &Observed, read: u64, span_ns: u64, unread: u64) -> Verdict {
+        if self.is_in_ack_mode() || self.has(flag::REPORTS) {
+            return self.caught_up();
+        }
+        self.reading.add(span_ns, read);
+        let message_ns = self.reading.least_ns().min(LAG_BELIEVED_NS as f64);
+        let wait_ns = (unread as f64 * message_ns) as u64;
+        if wait_ns < LAG_LEAST_NS {
+            return self.caught_up();
+        }
+        self.set(flag::LAGS, true);
+        self.mean.assume(message_ns, DRAIN_WEIGHT);
+        self.correction = 1.0;
+        let finish = seen.now.saturating_add(wait_ns.min(LAG_BELIEVED_NS));
+        // Not exactly: a pick that came in between knows less of it. What was booked before is among the unread.
+        let most = finish.saturating_add(self.processing_ns().unwrap_or(0).min(LAG_BELIEVED_NS));
+        Verdict { finish: Finish::Within { least: finish, most }, ..self.verdict() }
+    }
+
+    /// The client has read what was written for it.
+    pub(crate) fn caught_up(&mut self) -> Verdict {
+        self.set(flag::LAGS, false);
+        self.reading = Drain::default();
+        self.verdict()
     }
 
     /// A processing time known from before: as good as one message.
@@ -320,6 +360,9 @@ const ACK_FLOOR_NS: f64 = 10_000.0;
 const DRAIN_WEIGHT: f64 = 8.0;
 const DRAIN_ENOUGH_NS: u64 = 100_000_000;
 const DRAIN_MEMORY_NS: u64 = 2_000_000_000;
+/// What takes a client less than this is no lag.
+const LAG_LEAST_NS: u64 = 50_000_000;
+const LAG_BELIEVED_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]
 mod tests;

@@ -31,6 +31,7 @@ use crate::{
 /// | report | [`report`](Self::report) | push the mean, t_p = mean of the last five; m_q = reported; m_s = 0; t_r = now |
 /// | chosen | `Members::pick` | m_s += 1; t_s = now; one more outstanding |
 /// | done with | [`written`](Self::written), [`acknowledged`](Self::acknowledged) | one less outstanding |
+/// | not read | [`lags`](Self::lags), [`caught_up`](Self::caught_up) | |
 /// | given to another | [`taken_back`](Self::taken_back) | m_s −= 1; one less outstanding |
 /// | disconnect | dropped, or kept with [`Availability::Offline`] | |
 ///
@@ -172,6 +173,24 @@ impl MemberLoad {
         if messages > 0 {
             // Afterwards: what was due of it is due no more.
             self.hot.may_owe_nothing();
+        }
+    }
+
+    /// Of what was written for the client and nobody acknowledges, it has read `read` messages within `span`, and
+    /// `unread` are left, in buffers that nobody can take them back from: it is given more when it should be done with
+    /// them, or in a second, whatever comes first. Nothing that is less than 50 ms of its time counts, nor does this of a
+    /// client that reports or acknowledges.
+    pub fn lags(&self, read: u64, span: Duration, unread: u64, now: Nanos) {
+        let span_ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        let mut known = lock(&self.reported.known);
+        let evidence = self.evidence(&mut known);
+        self.hot.learn(now.0, |seen| evidence.estimate.lags(seen, read, span_ns, unread));
+    }
+
+    /// The client has read what was written for it, or nearly so.
+    pub fn caught_up(&self, now: Nanos) {
+        if let Known(Some(evidence)) = &mut *lock(&self.reported.known) {
+            self.hot.learn(now.0, |_| evidence.estimate.caught_up());
         }
     }
 

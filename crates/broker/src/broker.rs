@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use crate::Config;
@@ -15,6 +16,7 @@ use crate::metrics::MetricsSnapshot;
 use crate::net;
 use crate::outbox::Control;
 use crate::shared::Shared;
+use crate::threads::{self, Running, Threads};
 use crate::{sys_share, sys_topics};
 
 /// A running broker. Dropping it stops listening at once; [`Broker::shutdown`] also says goodbye to the clients.
@@ -26,6 +28,8 @@ pub struct Broker {
     first_listener: Option<Arc<str>>,
     /// Listeners and what is due later; ended with the broker.
     tasks: JoinSet<()>,
+    /// Those of [`BrokerBuilder::threads`].
+    _threads: Option<Running>,
 }
 
 /// Sets a broker up.
@@ -34,6 +38,8 @@ pub struct BrokerBuilder {
     config: Config,
     authenticator: Option<Arc<dyn Authenticator>>,
     authorizer: Option<Arc<dyn Authorizer>>,
+    threads: Option<usize>,
+    is_restless: bool,
 }
 
 /// The broker cannot start; its text is one line.
@@ -44,6 +50,8 @@ pub enum StartError {
     Listen(SocketAddr, io::Error),
     /// What is configured of access cannot be used.
     Access(AccessError),
+    /// The system gives no threads.
+    Threads(io::Error),
 }
 
 impl BrokerBuilder {
@@ -65,24 +73,45 @@ impl BrokerBuilder {
         Self { authorizer: Some(Arc::new(authorizer)), ..self }
     }
 
-    /// Opens the listeners and begins to serve, on the tokio runtime that this is called on.
+    /// Serves connections on threads of the broker's own, at most so many (1 to 256), instead of on the runtime that it is
+    /// started on. As few are at work as there is work for: connections move from one to another. The threads end with the
+    /// [`Broker`], and connections that are still open with them.
+    #[must_use]
+    pub fn threads(self, threads: usize) -> Self {
+        Self { threads: Some(threads), ..self }
+    }
+
+    /// For tests: connections move on and on, whether or not there is a reason.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn restless(self) -> Self {
+        Self { is_restless: true, ..self }
+    }
+
+    /// Opens the listeners and begins to serve, on the tokio runtime that this is called on or on
+    /// [`threads`](Self::threads).
     ///
     /// # Errors
-    /// An address that cannot be listened on (then none is), or a password file that cannot be used.
+    /// An address that cannot be listened on (then none is), or a password file that cannot be used, or threads that the
+    /// system does not give.
     pub async fn start(self) -> Result<Broker, StartError> {
         let is_configured_only = self.authenticator.is_none();
         let settings = Settings::load(&self.config, is_configured_only).map_err(StartError::Access)?;
         let access = Access::new(settings, self.authenticator, self.authorizer);
+        let (threads, running) = self.threads.map(Threads::start).transpose().map_err(StartError::Threads)?.unzip();
+        let listening = threads.as_ref().map_or_else(Handle::current, |threads| threads.first().clone());
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
         for configured in self.config.all_listeners() {
             let failed = |error| StartError::Listen(configured.address, error);
+            let _there = listening.enter();
             let listener = net::bind(configured.address).map_err(failed)?;
             addresses.push(listener.local_addr().map_err(failed)?);
             listeners.push((listener, configured.name()));
         }
-        let shared = Arc::new(Shared::new(self.config, access, is_configured_only));
+        let shared = Arc::new(Shared::new(self.config, access, is_configured_only, threads));
         let mut tasks = JoinSet::new();
+        tasks.spawn(threads::run(Arc::clone(&shared), self.is_restless));
         tasks.spawn(ExpiryQueue::run(Arc::clone(&shared)));
         tasks.spawn(expiry::sweep_retained(Arc::clone(&shared)));
         if let Some(interval) = shared.config.sys_interval() {
@@ -91,9 +120,9 @@ impl BrokerBuilder {
         }
         let first_listener = listeners.first().map(|(_, name)| Arc::clone(name));
         for (listener, name) in listeners {
-            tasks.spawn(net::run(Arc::clone(&shared), listener, name));
+            tasks.spawn_on(net::run(Arc::clone(&shared), listener, name), &listening);
         }
-        Ok(Broker { shared, addresses, first_listener, tasks })
+        Ok(Broker { shared, addresses, first_listener, tasks, _threads: running })
     }
 }
 
@@ -113,7 +142,7 @@ impl Broker {
     /// is dropped when the connection is over, and at once where there is no room for it or no listener at all.
     pub fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: SocketAddr) {
         if let Some(name) = &self.first_listener {
-            net::serve(&self.shared, stream, peer, name, |_, _| {});
+            net::serve(&self.shared, net::Foreign(stream), peer, name, None);
         }
     }
 
@@ -184,6 +213,7 @@ impl fmt::Display for StartError {
         match self {
             Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
             Self::Access(error) => error.fmt(f),
+            Self::Threads(error) => write!(f, "cannot start threads: {error}"),
         }
     }
 }
@@ -193,6 +223,7 @@ impl std::error::Error for StartError {
         match self {
             Self::Listen(_, error) => Some(error),
             Self::Access(error) => Some(error),
+            Self::Threads(error) => Some(error),
         }
     }
 }

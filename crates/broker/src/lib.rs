@@ -35,6 +35,7 @@ mod router;
 mod shared;
 mod sys_share;
 mod sys_topics;
+mod threads;
 mod token_bucket;
 
 pub use auth::{Authenticator, Authorizer};

@@ -7,6 +7,7 @@ pub(crate) struct Metrics {
     pub(crate) connections_opened: Counter,
     pub(crate) connections_closed: Counter,
     pub(crate) connections_refused: Counter,
+    pub(crate) connections_moved: Counter,
     pub(crate) violations: Counter,
     pub(crate) connects_rate_limited: Counter,
     pub(crate) connects_accepted: Counter,
@@ -38,6 +39,8 @@ pub struct MetricsSnapshot {
     pub connections_closed: u64,
     /// Network Connections closed at once for want of room.
     pub connections_refused: u64,
+    /// Times that a connection went on on another of the broker's threads.
+    pub connections_moved: u64,
     /// Connections ended because the peer broke a rule.
     pub violations: u64,
     /// CONNECTs refused because too many came in a second.
@@ -87,6 +90,7 @@ impl Metrics {
             connections_opened: self.connections_opened.get(),
             connections_closed: self.connections_closed.get(),
             connections_refused: self.connections_refused.get(),
+            connections_moved: self.connections_moved.get(),
             violations: self.violations.get(),
             connects_rate_limited: self.connects_rate_limited.get(),
             connects_accepted: self.connects_accepted.get(),

@@ -20,6 +20,7 @@ use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits};
 use crate::registry::{Client, ClientRegistry, RememberedSpeeds};
 use crate::report_carriers::ListenerCarriers;
 use crate::router::{GroupQueues, RetainedLimits, Router};
+use crate::threads::Threads;
 
 /// What all tasks of one broker share.
 ///
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     queues: Arc<OutboxCommon>,
     pub(crate) admission: Admission,
     pub(crate) half_closed: HalfClosed,
+    /// That serve connections; without, they are served where they are begun.
+    pub(crate) threads: Option<Threads>,
     /// Connections that are open now.
     pub(crate) connections: AtomicUsize,
     /// Becomes true once, before every connection is told.
@@ -56,7 +59,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config, access: Access, is_configured_only: bool) -> Self {
+    pub(crate) fn new(config: Config, access: Access, is_configured_only: bool, threads: Option<Threads>) -> Self {
         let clock = Clock::new();
         let access = Arc::new(access);
         let metrics = Arc::<Metrics>::default();
@@ -86,6 +89,7 @@ impl Shared {
                 metrics: Arc::clone(&metrics),
                 clock,
             }),
+            threads,
             budget,
             connections: AtomicUsize::new(0),
             stopping: watch::Sender::new(false),

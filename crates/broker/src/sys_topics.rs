@@ -117,6 +117,7 @@ fn figures(shared: &Shared, metrics: &MetricsSnapshot, uptime: Duration) -> Vec<
         ("clients/expired", metrics.clients_expired),
         ("connections/opened", metrics.connections_opened),
         ("connections/refused", metrics.connections_refused),
+        ("connections/moved", metrics.connections_moved),
         ("connections/rate_limited", metrics.connects_rate_limited),
         ("connections/violations", metrics.violations),
         ("messages/received", metrics.packets_received),
@@ -175,7 +176,7 @@ mod tests {
     fn shared() -> Shared {
         let config = crate::Config::default();
         let settings = Settings::load(&config, true).expect("the default has no files");
-        Shared::new(config, Access::new(settings, None, None), true)
+        Shared::new(config, Access::new(settings, None, None), true, None)
     }
 
     #[test]

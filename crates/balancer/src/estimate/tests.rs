@@ -44,6 +44,11 @@ impl Client {
         self.seen.now = at_ms * MS;
         self.estimate.written(&self.seen, messages, is_backlogged)
     }
+
+    fn lag(&mut self, at_ms: u64, read: u64, span_ms: u64, unread: u64) -> Verdict {
+        self.seen.now = at_ms * MS;
+        self.estimate.lags(&self.seen, read, span_ms * MS, unread)
+    }
 }
 
 fn within(least_ms: u64, most_ms: u64) -> Finish {
@@ -356,6 +361,42 @@ fn an_acknowledgement_that_was_held_up_is_no_gap() {
 }
 
 #[test]
+fn who_does_not_read_is_as_slow_as_it_reads_and_has_that_much_before_it() {
+    let mut client = Client::new();
+    let verdict = client.lag(1_000, 4, 20, 100);
+    assert_eq!((verdict.processing_ns, verdict.flags), (5 * MS, flag::LAGS));
+    assert_eq!(verdict.finish, within(1_500, 1_505));
+    let verdict = client.lag(1_500, 36, 180, 1_000);
+    assert_eq!((verdict.processing_ns, verdict.finish), (5 * MS, within(2_500, 2_505)), "believed for a second");
+    let verdict = client.estimate.caught_up();
+    assert_eq!((verdict.flags, verdict.processing_ns, verdict.finish), (0, 5 * MS, Finish::Keep));
+}
+
+#[test]
+fn who_reads_nothing_is_at_least_as_slow_as_that() {
+    let mut client = Client::new();
+    assert_eq!(client.lag(1_000, 0, 20, 100).processing_ns, 20 * MS);
+    assert_eq!(client.lag(2_000, 0, 1_000, 100).processing_ns, SECOND, "1.02 s, of which more is not believed");
+    assert_eq!(client.lag(2_100, 1_000, 100, 1_000).processing_ns, 1_120_000, "and no longer when it reads");
+}
+
+#[test]
+fn what_is_read_soon_is_no_lag_nor_is_anything_of_who_gives_better_evidence() {
+    let mut client = Client::new();
+    assert_eq!(
+        client.lag(1_000, 1_000, 20, 1_000),
+        Verdict { processing_ns: 0, flags: 0, finish: Finish::Keep, due: None }
+    );
+    assert_eq!(client.lag(1_020, 4, 20, 1_000).flags, flag::LAGS, "what was before is no excuse");
+    client.report(2_000, 3, 25);
+    assert_eq!(client.lag(2_020, 4, 20, 1_000).flags, flag::REPORTS);
+    let mut client = Client::new();
+    client.acknowledge(1_000, 1_020, 0);
+    let verdict = client.lag(1_040, 4, 40, 1_000);
+    assert_eq!((verdict.flags & flag::LAGS, verdict.processing_ns), (0, 20 * MS));
+}
+
+#[test]
 fn extremes_do_not_overflow() {
     let mut client = Client::new();
     client.seen = Observed {
@@ -368,6 +409,9 @@ fn extremes_do_not_overflow() {
         is_asked: true,
     };
     let seen = client.seen;
+    for (read, span_ns, unread) in [(0, u64::MAX, u64::MAX), (0, u64::MAX, u64::MAX), (u64::MAX, 0, u64::MAX)] {
+        client.estimate.lags(&seen, read, span_ns, unread);
+    }
     for (messages, processing_ns) in [(1 << 31, speed::MAX_NS), (1 << 31, 0), (0, 1), (1 << 31, speed::MAX_NS)] {
         client.estimate.reported(&seen, messages, processing_ns, false);
         client.estimate.written(&seen, u32::MAX.into(), true);

@@ -4,10 +4,10 @@
 //! wait = max(F, now) − now        F: when the member will have finished all it was sent
 //! ```
 //!
-//! A message sent moves F on by the member's processing time; time passing drains it; reports, acknowledgements
-//! and the drain of sockets set it right ([`Estimate`](crate::estimate::Estimate)). The least wait, with a small
-//! penalty for slow classes, is chosen; of equal ones the member that was sent something longest ago. If nothing
-//! is known all waits are 0, and the choice is round robin.
+//! A message sent moves F on by the member's processing time; time passing drains it; reports, acknowledgements,
+//! the drain of sockets and what is not read set it right ([`Estimate`](crate::estimate::Estimate)). The least
+//! wait, with a small penalty for slow classes, is chosen; of equal ones the member that was sent something longest
+//! ago. If nothing is known all waits are 0, and the choice is round robin.
 //!
 //! A member whose evidence is overdue is taken not to have moved since it was due, and to fall behind as fast
 //! again.
@@ -130,7 +130,7 @@ fn probe_pause_ns(penalty: u64) -> u64 {
 /// F of a member whose acknowledgements do not count, or who gave none.
 #[inline(always)]
 fn without_acks(hot: &Hot, flags: u8, view: &View, arrival: u64, finish: u64, service: u64) -> u64 {
-    let is_silent = flags & (flag::REPORTS | flag::ACKS) == 0;
+    let is_silent = flags & (flag::REPORTS | flag::ACKS | flag::LAGS) == 0;
     // Where nobody gives evidence, all F are guesses of the same kind.
     let finish = if is_silent && !view.has_evidence { arrival } else { finish };
     match hot.outstanding().messages {

@@ -189,7 +189,7 @@ pub struct Explain {
 
 impl Default for Explain {
     fn default() -> Self {
-        Self { decisions_maximum: Ranged(64), pause_ms: Ranged(1) }
+        Self { decisions_maximum: Ranged(64), pause_ms: Ranged(10) }
     }
 }
 

@@ -9,16 +9,16 @@ use tenbin_codec::{
     SubscriptionOptions, TopicName, UnsubAck, Unsubscribe,
 };
 use tenbin_session::{Event, Publication, SessionExpiry, Violation};
-use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::{ConnectionTask, End};
+use super::stream::Stream;
 use super::weight::weight_in;
 use super::words::words;
 use crate::lifecycle;
 use crate::outbox::Booked;
 use crate::router::{Grant, HeldKey, Router};
 
-impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
+impl<S: Stream> ConnectionTask<S> {
     /// Applies one event; `received` counts messages.
     pub(super) fn apply(&mut self, event: Event, now: Instant, received: &mut u64) -> Result<(), End> {
         match event {
@@ -135,7 +135,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             if !subscriptions.has_room(filter, sessions.subscriptions_maximum, bytes_maximum) {
                 return ReasonCode::QuotaExceeded;
             }
-            lifecycle::joins(self.shared, &self.lease.client, filter, now);
+            lifecycle::joins(&self.shared, &self.lease.client, filter, now);
             self.shared.router.subscribe(filter, &self.lease.client.receiver(), grant, now);
             subscriptions.insert(filter, grant);
             added += u64::from(is_new);
@@ -168,7 +168,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
             if !self.lease.state.subscriptions.remove(filter) {
                 return ReasonCode::NoSubscriptionExisted;
             }
-            lifecycle::leaves(self.shared, &self.lease.client, filter, now);
+            lifecycle::leaves(&self.shared, &self.lease.client, filter, now);
             self.lease.state.suspended.remove(filter);
             self.shared.router.unsubscribe(filter, self.lease.client.number);
             self.lease.state.retained_pages.cancel(filter);

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use super::stream::Stream;
 use bytes::Bytes;
 use tenbin_codec::{
     Auth, AuthProperties, Connect, DecodeError, Decoded, Decoder, Packet, PacketType, ReasonCode, Text, WriteBuffer,
 };
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, timeout_at};
 
 use super::transport::Transport;
@@ -33,7 +33,7 @@ pub(super) struct Authenticated {
 }
 
 /// Asks who a client is, until `deadline`. Keep Alive counts meanwhile too.
-pub(super) async fn authenticate<S: AsyncRead + AsyncWrite + Unpin>(
+pub(super) async fn authenticate<S: Stream>(
     shared: &Shared,
     transport: &mut Transport<S>,
     decoder: &mut Decoder,
@@ -74,7 +74,7 @@ fn put_auth(auth: Auth, connect: &Connect, out: &mut WriteBuffer) -> Result<(), 
 
 /// Waits for the authenticator as long as the client does. One whose connection is broken gives its place to others;
 /// so does one that has closed its side, where others of its address have done the same: see [`crate::half_closed`].
-async fn answered<S: AsyncRead + AsyncWrite + Unpin>(
+async fn answered<S: Stream>(
     shared: &Shared,
     answer: AuthFuture<'_>,
     transport: &mut Transport<S>,
@@ -142,7 +142,7 @@ pub(super) fn continued(auth: Auth, method: &Option<Text>) -> Option<Option<Byte
 }
 
 /// Writes what waits and reads the client's next AUTH; it may send nothing else but DISCONNECT `[MQTT-3.1.2-30]`.
-async fn next_auth<S: AsyncRead + AsyncWrite + Unpin>(
+async fn next_auth<S: Stream>(
     transport: &mut Transport<S>,
     decoder: &mut Decoder,
     method: &Option<Text>,

@@ -1,7 +1,6 @@
 //! The task that owns one Network Connection: reads, decodes, applies, and writes what waits for its client.
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,14 +12,16 @@ use tenbin_codec::{
     Decoded, Decoder, Disconnect, DisconnectProperties, Packet, PacketType, QoS, ReasonCode, ReportCarriers, Text, Will,
 };
 use tenbin_session::{Connection, Delivery, PendingAck, SessionExpiry, Violation};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
 
 use super::authentication::Refusal;
 use super::handshake::{self, Accepted};
+use super::lag::Lag;
+use super::listener::OpenConnection;
 use super::reauthentication::Reauthentication;
 use super::relief::Relief;
 use super::sending::OUT_FULL;
+use super::stream::Stream;
 use super::throttle::{Throttle, Throttled};
 use super::transport::Transport;
 use super::unwritten::Unwritten;
@@ -30,37 +31,47 @@ use crate::lifecycle::{self, ConnectionEnd};
 use crate::outbox::Control;
 use crate::registry::Lease;
 use crate::router::Publisher;
-use crate::shared::Shared;
+use crate::threads::Home;
 use crate::token_bucket::Rate;
 
 /// An open socket of which nothing has been read.
 pub(super) struct Newcomer<S> {
     pub(super) stream: S,
-    pub(super) peer: SocketAddr,
     /// Name of the listener through which it came.
     pub(super) listener: Arc<str>,
+    /// On which thread of the broker's own it is served, if on one.
+    pub(super) home: Option<Home>,
 }
 
 /// Serves one connection from its first byte to its last.
 ///
 /// A future is as large as the largest of what it waits for, and has room for each of its arguments besides. So beginning
 /// and end are boxes of their own: what they need is not kept for as long as the connection lasts.
-pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(shared: &Shared, newcomer: Box<Newcomer<S>>) {
-    let Some(mut task) = Box::pin(begin(shared, newcomer)).await else { return };
-    let end = task.run().await;
-    Box::pin(task.finish(end)).await;
+pub(super) async fn serve<S: Stream>(shared: OpenConnection, newcomer: Box<Newcomer<S>>) {
+    let Some(task) = Box::pin(begin(shared, newcomer)).await else { return };
+    serve_established(task).await;
+}
+
+/// Serves a connection from an accepted CONNECT to its last byte, here or where it moves to.
+pub(super) async fn serve_established<S: Stream>(mut task: ConnectionTask<S>) {
+    match task.run().await {
+        Ok(home) => task.move_to(home),
+        Err(end) => Box::pin(task.finish(end)).await,
+    }
 }
 
 /// `None`: the client was refused, and the connection is over.
-async fn begin<S: AsyncRead + AsyncWrite + Unpin>(
-    shared: &Shared,
-    newcomer: Box<Newcomer<S>>,
-) -> Option<ConnectionTask<'_, S>> {
-    let Newcomer { stream, peer, listener } = *newcomer;
+async fn begin<S: Stream>(shared: OpenConnection, newcomer: Box<Newcomer<S>>) -> Option<ConnectionTask<S>> {
+    let Newcomer { stream, listener, home } = *newcomer;
     let mut transport = Transport::new(stream);
+    if home.is_some_and(|home| !home.is_first())
+        && let Err(error) = transport.register_again()
+    {
+        tracing::debug!(peer = %shared.peer, %error, "its socket stays with the thread that accepted it");
+    }
     let publish_rate = shared.config.publish_rate(&listener);
-    match handshake::accept(shared, &mut transport, peer, listener).await {
-        Some(accepted) => Some(ConnectionTask::new(shared, accepted, transport, publish_rate, peer)),
+    match handshake::accept(&shared, &mut transport, shared.peer, listener).await {
+        Some(accepted) => Some(ConnectionTask::new(shared, accepted, transport, publish_rate, home)),
         None => {
             transport.close().await;
             None
@@ -87,8 +98,11 @@ pub(super) enum End {
     AnswerTooLarge(PacketType),
 }
 
-pub(super) struct ConnectionTask<'a, S> {
-    pub(super) shared: &'a Shared,
+pub(super) struct ConnectionTask<S> {
+    pub(super) shared: OpenConnection,
+    /// On which thread of the broker's own it is, if on one.
+    pub(super) home: Option<Home>,
+    is_started: bool,
     pub(super) lease: Lease,
     pub(super) connection: Connection,
     pub(super) publisher: Publisher,
@@ -97,7 +111,6 @@ pub(super) struct ConnectionTask<'a, S> {
     pub(super) will: Option<Box<Will>>,
     pub(super) session_expiry: SessionExpiry,
     pub(super) transport: Transport<S>,
-    pub(super) peer: SocketAddr,
     pub(super) throttle: Throttle,
     /// For a client that may authenticate again; boxed, as whatever few connections need.
     pub(super) reauthentication: Option<Box<Reauthentication>>,
@@ -107,6 +120,8 @@ pub(super) struct ConnectionTask<'a, S> {
     pub(super) weight: NonZeroU16,
     /// QoS 0 messages of share groups that the socket has not taken yet.
     pub(super) unwritten: Unwritten,
+    /// Of who is sent such messages; most are not.
+    pub(super) lag: Option<Box<Lag>>,
     /// Messages of share groups that this batch has acknowledged, and the balancer does not know of yet.
     pub(super) acknowledged: Option<Acknowledged>,
     pub(super) established_at: Instant,
@@ -120,6 +135,32 @@ pub(super) struct ConnectionTask<'a, S> {
     counted_sent: u64,
     /// Bytes read since others were last let run.
     read_in_turn: usize,
+}
+
+/// Whether others are let run before a connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    GoesOn,
+    /// Acknowledgements wait to be written.
+    ReceiversFirst,
+    /// A receiver lags for want of processor time, others wait behind a search, or we have had our turn.
+    Over,
+}
+
+/// Lets the tasks that were woken before run first.
+///
+/// So messages leave before their publisher's acknowledgements, and while those are written, the receivers' may come:
+/// the thread need not sleep and wake for them.
+async fn receivers_first() {
+    let mut is_first = true;
+    std::future::poll_fn(|context| {
+        if std::mem::take(&mut is_first) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    })
+    .await;
 }
 
 /// What is ready at once; more than one may be, and none may keep the others waiting.
@@ -136,13 +177,13 @@ pub(super) struct Ready {
     timer: bool,
 }
 
-impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
+impl<S: Stream> ConnectionTask<S> {
     fn new(
-        shared: &'a Shared,
+        shared: OpenConnection,
         accepted: Accepted,
         transport: Transport<S>,
         publish_rate: Option<Rate>,
-        peer: SocketAddr,
+        home: Option<Home>,
     ) -> Self {
         let Accepted {
             lease,
@@ -156,50 +197,56 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             established_at,
         } = accepted;
         Self {
-            shared,
+            home,
+            is_started: false,
             publisher: Publisher::of(&shared.router, &lease.client.receiver(), &lease.client.id),
             acks: Vec::new(),
             will,
             session_expiry,
             transport,
-            peer,
             reauthentication,
             report_carriers,
             weight,
             unwritten: Unwritten::default(),
+            lag: None,
             acknowledged: None,
             handed_over_at: None,
             relief: Relief::default(),
             established_at,
             decoder,
-            timer: connection.poll_timeout().map(|at| Box::pin(tokio::time::sleep_until(at.into()))),
+            timer: None,
             socket_blocked: false,
             throttle: Throttle::new(publish_rate, Instant::now()),
             counted_sent: 0,
             read_in_turn: 0,
             lease,
             connection,
+            shared,
         }
     }
 
-    async fn run(&mut self) -> End {
-        if let Err(end) = self.start() {
-            return end;
+    /// Until the connection is over, or is to go on elsewhere.
+    async fn run(&mut self) -> Result<Home, End> {
+        if !self.is_started {
+            self.start()?;
         }
         loop {
             let ready = std::future::poll_fn(|context| self.poll_ready(context)).await;
-            let yields = match ready.map_err(End::Closed).and_then(|ready| self.handle(ready, Instant::now())) {
-                Ok(yields) => yields,
-                Err(end) => return end,
-            };
-            if yields {
-                tokio::task::yield_now().await;
+            match self.handle(ready.map_err(End::Closed)?, Instant::now())? {
+                Turn::GoesOn => {}
+                Turn::ReceiversFirst => receivers_first().await,
+                Turn::Over => tokio::task::yield_now().await,
+            }
+            if let Some(home) = self.leaves() {
+                return Ok(home);
             }
         }
     }
 
     /// What may have changed since CONNECT, and what came right behind it.
     fn start(&mut self) -> Result<(), End> {
+        self.is_started = true;
+        self.set_timer();
         if self.lease.is_superseded() {
             return Err(End::Control(Control::TakenOver));
         }
@@ -209,9 +256,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         self.handle_input(now).map(|_| ())
     }
 
-    /// Does what is to be done now. Whether others are to be let run: a receiver lags for want of processor time, others
-    /// wait behind a search, or we have had our turn.
-    fn handle(&mut self, ready: Ready, now: Instant) -> Result<bool, End> {
+    /// Does what is to be done now.
+    fn handle(&mut self, ready: Ready, now: Instant) -> Result<Turn, End> {
         match ready.control {
             // One that asked and lost against a newer one may tell us after that one is us.
             // It may have taken the place of a word on our rights.
@@ -232,19 +278,22 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             Some(Err(error)) => return Err(End::Closed(error)),
             None => ready.resumed,
         };
-        let mut yields = ready.more_retained;
+        let mut turn = Turn::GoesOn;
         if has_input {
-            yields |= self.handle_input(now)? || self.read_in_turn >= TURN_BYTES;
+            turn = self.handle_input(now)?;
+        }
+        if ready.more_retained || has_input && self.read_in_turn >= TURN_BYTES {
+            turn = Turn::Over;
         }
         self.count_traffic();
-        if yields {
+        if turn == Turn::Over {
             self.read_in_turn = 0;
         }
         if ready.timer {
             self.connection.handle_timeout(now, &mut self.transport.out).map_err(End::Violation)?;
             self.rearm();
         }
-        Ok(yields)
+        Ok(turn)
     }
 
     /// Writes what waits, then gathers what else can be done.
@@ -297,14 +346,14 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         Poll::Pending
     }
 
-    /// Decodes and applies all whole packets that have come, as one batch. Whether a receiver lags.
-    fn handle_input(&mut self, now: Instant) -> Result<bool, End> {
+    /// Decodes and applies all whole packets that have come, as one batch.
+    fn handle_input(&mut self, now: Instant) -> Result<Turn, End> {
         let applied = self.apply_input(now);
         // Also before an end: what came before it is legal and has been taken.
         let pressure = self.publisher.flush(&self.shared.router, now);
         let reached_itself = self.publisher.take_reached_itself();
         if self.acks.is_empty() {
-            return applied.map(|()| pressure);
+            return applied.map(|()| if pressure { Turn::Over } else { Turn::GoesOn });
         }
         // PUBRECs, the client's own messages, PUBACKs: one that waits for a PUBACK finds what it published and
         // subscribed to before it. PUBACKs and PUBRECs have an order of their own each. [MQTT-4.6.0-2], [MQTT-4.6.0-3]
@@ -315,7 +364,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         }
         self.acknowledge(acks.drain(..), now);
         self.acks = acks;
-        applied.map(|()| pressure)
+        applied.map(|()| if pressure { Turn::Over } else { Turn::ReceiversFirst })
     }
 
     fn acknowledge(&mut self, acks: impl Iterator<Item = (PendingAck, ReasonCode)>, now: Instant) {
@@ -374,6 +423,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         self.counted_sent = packets;
     }
 
+    /// Has it of the runtime that this is called on.
+    pub(super) fn set_timer(&mut self) {
+        self.timer = self.connection.poll_timeout().map(|at| Box::pin(tokio::time::sleep_until(at.into())));
+    }
+
     fn rearm(&mut self) {
         if let (Some(timer), Some(at)) = (&mut self.timer, self.connection.poll_timeout()) {
             timer.as_mut().reset(at.into());
@@ -402,7 +456,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
         if given_up > 0 {
             tracing::info!(client = ?self.lease.client.id, given_up, "messages under way are no longer authorized");
         }
-        match enforcement::catch_up(self.shared, &mut self.lease) {
+        match enforcement::catch_up(&self.shared, &mut self.lease) {
             Standing::Current => Ok(()),
             Standing::Stale | Standing::Revoked => Err(End::Revoked),
         }
@@ -411,7 +465,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
     /// Gives the session back first, so that nobody waits for this client's socket, then says goodbye.
     async fn finish(mut self, end: End) {
         self.count_traffic();
-        let peer = self.peer;
+        let peer = self.shared.peer;
         let client = self.lease.client.id.clone();
         let normal = matches!(end, End::Disconnect(ReasonCode::Success));
         let mut server_reference = None;
@@ -462,7 +516,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'a, S> {
             will: self.will.filter(|_| !normal),
             expiry: self.session_expiry,
         };
-        lifecycle::end(self.shared, self.lease, ended, Instant::now());
+        lifecycle::end(&self.shared, self.lease, ended, Instant::now());
         if matches!(end, End::Closed(_)) {
             return;
         }

@@ -6,13 +6,13 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::stream::Stream;
 use tenbin_codec::{
     ConnAck, Connect, DecodeError, Decoded, Decoder, Packet, ProtocolVersion, ReasonCode, ReportCarrier,
     ReportCarriers, Text, Will, WriteBuffer,
 };
 use tenbin_session::handshake::negotiate;
 use tenbin_session::{Connection, Role, Session, SessionExpiry};
-use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::authentication::{self, Refusal};
 use super::reauthentication::Reauthentication;
@@ -40,7 +40,7 @@ pub(super) struct Accepted {
 
 /// Reads CONNECT and answers it. `None`: the connection is to be closed; what is to be said is in
 /// `transport.out`.
-pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
+pub(super) async fn accept<S: Stream>(
     shared: &Shared,
     transport: &mut Transport<S>,
     peer: SocketAddr,
@@ -95,7 +95,7 @@ enum NoConnect {
     Closed(io::Error),
 }
 
-async fn read_connect<S: AsyncRead + AsyncWrite + Unpin>(
+async fn read_connect<S: Stream>(
     transport: &mut Transport<S>,
     decoder: &mut Decoder,
 ) -> Result<Box<Connect>, NoConnect> {
@@ -127,7 +127,7 @@ struct Stranger {
     deadline: tokio::time::Instant,
 }
 
-async fn establish<S: AsyncRead + AsyncWrite + Unpin>(
+async fn establish<S: Stream>(
     shared: &Shared,
     stranger: Stranger,
     transport: &mut Transport<S>,

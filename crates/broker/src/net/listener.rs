@@ -1,15 +1,17 @@
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 
 use super::connection::{self, Newcomer};
+use super::stream::Stream;
 use crate::shared::Shared;
+use crate::threads::{Home, Threads};
 
 /// Opens a listening socket.
 ///
@@ -28,7 +30,10 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 pub(crate) async fn run(shared: Arc<Shared>, listener: TcpListener, name: Arc<str>) {
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => serve(&shared, stream, peer, &name, set_nodelay),
+            Ok((stream, peer)) => {
+                let home = shared.threads.as_ref().map(Threads::place);
+                serve(&shared, stream, peer, &name, home);
+            }
             Err(error) => {
                 // Out of file descriptors or the like: it will not get better at once.
                 tracing::warn!(%error, "accept failed");
@@ -38,14 +43,14 @@ pub(crate) async fn run(shared: Arc<Shared>, listener: TcpListener, name: Arc<st
     }
 }
 
-/// Serves a connection in a task of its own, or closes it at once where there is no room for it. `begin` is done with a
-/// stream that is served.
-pub(crate) fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+/// Serves a connection in a task of its own, there or else on this runtime, or closes it at once where there is no room for
+/// it.
+pub(crate) fn serve<S: Stream>(
     shared: &Arc<Shared>,
     stream: S,
     peer: SocketAddr,
     listener: &Arc<str>,
-    begin: impl FnOnce(&S, SocketAddr),
+    home: Option<Home>,
 ) {
     let open = shared.connections.fetch_add(1, Ordering::Relaxed);
     if open >= shared.config.connections.maximum || shared.is_stopping() {
@@ -61,29 +66,34 @@ pub(crate) fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         return;
     }
     shared.metrics.connections_opened.add(1);
-    begin(&stream, peer);
-    let newcomer = Box::new(Newcomer { stream, peer, listener: Arc::clone(listener) });
-    let open = OpenConnection { shared: Arc::clone(shared), address: peer.ip() };
-    tokio::spawn(async move { connection::serve(&open.shared, newcomer).await });
+    stream.begin(peer);
+    let newcomer = Box::new(Newcomer { stream, listener: Arc::clone(listener), home });
+    let served = connection::serve(OpenConnection { shared: Arc::clone(shared), peer }, newcomer);
+    match home.zip(shared.threads.as_ref()) {
+        Some((home, threads)) => threads.runtime(home).spawn(served),
+        None => tokio::spawn(served),
+    };
 }
 
-/// Without it a small packet may wait for an acknowledgement of the one before.
-fn set_nodelay(stream: &TcpStream, peer: SocketAddr) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%peer, %error, "TCP_NODELAY");
-    }
-}
-
-/// Counts the connection out however its task ends.
-struct OpenConnection {
+/// A connection of this broker. Counts it out however its task ends.
+#[derive(Debug)]
+pub(super) struct OpenConnection {
     shared: Arc<Shared>,
-    address: IpAddr,
+    pub(super) peer: SocketAddr,
+}
+
+impl Deref for OpenConnection {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
 }
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
-        self.shared.admission.leave(self.address, Instant::now());
+        self.shared.admission.leave(self.peer.ip(), Instant::now());
         self.shared.metrics.connections_closed.add(1);
     }
 }

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use tenbin_balancer::{Acknowledged, LoadReport, Rng};
 use tenbin_codec::{Packet, PingReq, ReasonCode, ReportCarrier, Text};
 use tenbin_session::{Delivery, Publication, SharedDelivery};
-use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::ConnectionTask;
+use super::stream::Stream;
 use crate::lifecycle;
 use crate::outbox::Booked;
 use crate::router::HeldKey;
 
-impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
+impl<S: Stream> ConnectionTask<S> {
     /// The report that an acknowledgement carries: to be taken over once the acknowledgement itself has been.
     pub(super) fn report_in(&self, packet: &Packet) -> Option<Text> {
         let (Packet::PubAck(ack) | Packet::PubRec(ack) | Packet::PubComp(ack)) = packet else { return None };
@@ -96,7 +96,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
                 if report.draining {
                     self.hand_over(now);
                 } else if drained {
-                    lifecycle::takes_messages(self.shared, &self.lease, now);
+                    lifecycle::takes_messages(&self.shared, &self.lease, now);
                 }
             }
             Err(error) => {

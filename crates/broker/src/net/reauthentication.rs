@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use tenbin_codec::{Auth, Packet, PacketType, ReasonCode, Text};
 use tenbin_session::Violation;
-use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::authentication::{Judged, Refusal, auth, continued, judge};
 use super::connection::{ConnectionTask, End};
+use super::stream::Stream;
 use crate::auth::{Answer, AuthFuture, AuthRequest, Exchange};
 
 /// Where the exchange is.
@@ -46,7 +46,7 @@ impl Reauthentication {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
+impl<S: Stream> ConnectionTask<S> {
     /// Takes an AUTH of the client.
     pub(super) fn handle_auth(&mut self, auth: Auth) -> Result<(), End> {
         let violation = || End::Violation(Violation::Unexpected(PacketType::Auth));
@@ -66,7 +66,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
                     client_id: principal.client_id.clone(),
                     user_name: None,
                     password: None,
-                    peer: self.peer,
+                    peer: self.shared.peer,
                     listener: Arc::clone(&principal.listener),
                     method,
                     data: auth.properties.authentication_data,

@@ -5,10 +5,10 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tenbin_balancer::Rng;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
 
 use super::connection::ConnectionTask;
+use super::stream::Stream;
 use crate::outbox::{Line, Outbox};
 
 /// When to look. Costs nothing as long as what waits can be sent.
@@ -91,7 +91,7 @@ impl Watch {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
+impl<S: Stream> ConnectionTask<S> {
     /// Looks whether others would finish earlier what waits for the client.
     pub(super) fn relieve(&mut self, context: &mut Context<'_>) {
         let client = &self.lease.client;

@@ -5,14 +5,17 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use tenbin_session::{Delivery, Sent};
-use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::{ConnectionTask, Ready};
+use super::lag::{Lag, Reading};
+use super::stream::Stream;
+use super::tcp_state::Ends;
+use crate::clock::Moment;
 use crate::lifecycle;
 use crate::outbox::{Batch, Booked, Control, Entry, Run, Taken};
 use crate::router::{HeldKey, Paged};
 
-impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
+impl<S: Stream> ConnectionTask<S> {
     /// Takes what waits for the client, in its queue and as retained messages, and sends it, unless something else was
     /// asked of us.
     pub(super) fn send_waiting(
@@ -29,7 +32,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
                 return Some(control);
             }
             if outbox.take_room_again() {
-                lifecycle::takes_messages(self.shared, &self.lease, Instant::now());
+                lifecycle::takes_messages(&self.shared, &self.lease, Instant::now());
             }
             ready.more_retained = room > 0 && self.take_retained(quota, room.min(TAKE), batch);
             if !batch.is_empty() {
@@ -150,8 +153,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<'_, S> {
     pub(super) fn tell_written(&mut self, is_backlogged: bool) {
         let booked = self.unwritten.take_written(self.transport.written());
         if !booked.is_nothing() {
-            let now = self.shared.clock.nanos(Instant::now());
-            self.lease.client.load.written(booked.messages, booked.bytes, is_backlogged, now);
+            let now = self.shared.clock.moment(Instant::now());
+            self.lease.client.load.written(booked.messages, booked.bytes, is_backlogged, now.nanos);
+            self.tell_lag(booked.messages, now);
+        }
+    }
+
+    /// The socket has taken so many messages of share groups: looks now and then whether the client reads them.
+    fn tell_lag(&mut self, messages: u32, now: Moment) {
+        let ends = || Ends { peer: self.shared.peer, local: self.transport.local_address() };
+        let lag = self.lag.get_or_insert_with(|| Box::new(Lag::new(ends())));
+        let load = &self.lease.client.load;
+        match lag.wrote(messages, self.transport.written(), now.at) {
+            Some(Reading::Lags { read, span, unread }) => load.lags(read, span, unread, now.nanos),
+            Some(Reading::CaughtUp) => load.caught_up(now.nanos),
+            None => {}
         }
     }
 }

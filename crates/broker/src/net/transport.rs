@@ -1,13 +1,16 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use tenbin_codec::WriteBuffer;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::stream::Stream;
 
 /// A byte stream with what was read and not decoded, and what was encoded and not written.
 #[derive(Debug)]
@@ -27,7 +30,23 @@ pub(super) struct Transport<S> {
     written: u64,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
+impl<S: Stream> Transport<S> {
+    /// The local address of its TCP connection, if it is one.
+    pub(super) fn local_address(&self) -> Option<SocketAddr> {
+        self.stream.local_address()
+    }
+
+    /// Registers the stream with the runtime that this is called on.
+    ///
+    /// # Errors
+    /// It stays with the one where it was, and still works.
+    pub(super) fn register_again(&mut self) -> io::Result<()> {
+        if let Some(again) = self.stream.again() {
+            self.stream = again?;
+        }
+        Ok(())
+    }
+
     pub(super) fn new(stream: S) -> Self {
         Self {
             stream,

@@ -159,6 +159,20 @@ fn where_nobody_gives_evidence_only_sockets_count() {
 }
 
 #[test]
+fn who_does_not_read_is_passed_over_where_nobody_else_gives_evidence() {
+    let blind = View { has_evidence: false, ..view() };
+    let [lagging, other] = [load(), load()];
+    lagging.lags(4, Duration::from_millis(20), 100, Nanos(NOW_MS * MS));
+    let waits = |at_ms: u64| [&lagging, &other].map(|load| weigh(load.hot(), &blind, at_ms * MS).wait / MS);
+    assert_eq!([waits(NOW_MS), waits(NOW_MS + 400), waits(NOW_MS + 500)], [[500, 0], [100, 0], [0, 0]]);
+    book(&lagging, NOW_MS + 500, false);
+    lagging.written(1, 100, false, Nanos((NOW_MS + 500) * MS));
+    assert_eq!(waits(NOW_MS + 500), [5, 0], "it is given as much as it reads");
+    lagging.caught_up(Nanos((NOW_MS + 500) * MS));
+    assert_eq!(waits(NOW_MS + 500), [0, 0]);
+}
+
+#[test]
 fn the_least_wait_is_chosen_and_ties_go_by_turn() {
     let loads = [reporting(3, 30), reporting(1, 30), reporting(1, 30), reporting(2, 30)];
     assert_eq!(chosen(&loads, NOW_MS, &mut Rng::new(1)), 1);

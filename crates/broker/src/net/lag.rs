@@ -1,0 +1,218 @@
+//! What a member of share groups has not read of its QoS 0 messages, though its socket has taken it.
+//!
+//! Nobody acknowledges these. The kernel's buffers, at both ends, take as much as a slow client reads in many seconds
+//! before its socket is blocked, and what they have taken cannot go to others. So the kernel is asked now and then how far
+//! the client's window has closed, and the balancer is told.
+
+use std::time::{Duration, Instant};
+
+use super::tcp_state::{Ends, TcpState};
+
+/// Looks at what a client has not read, while it is sent QoS 0 messages of share groups.
+#[derive(Debug)]
+pub(super) struct Lag {
+    /// `None` once nothing was told of it.
+    ends: Option<Ends>,
+    progress: Progress,
+}
+
+/// What a look shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// It has read so many messages within `span`, and `unread` are left.
+    Lags { read: u64, span: Duration, unread: u64 },
+    /// It has read all, after it had not.
+    CaughtUp,
+}
+
+impl Lag {
+    pub(super) fn new(ends: Ends) -> Self {
+        Self { ends: Some(ends), progress: Progress::default() }
+    }
+
+    /// So many messages more have been written, `written` bytes of the connection in all. Looks, if it is time to.
+    pub(super) fn wrote(&mut self, messages: u32, written: u64, now: Instant) -> Option<Reading> {
+        let ends = self.ends?;
+        if !self.progress.is_due(messages, written, now) {
+            return None;
+        }
+        let Some(state) = ends.state() else {
+            self.ends = None;
+            return self.progress.is_behind.then_some(Reading::CaughtUp); // for all that can be said
+        };
+        self.progress.look(state, written, now)
+    }
+}
+
+/// From one look to the next.
+#[derive(Debug, Default)]
+struct Progress {
+    /// When the first message since the last look was written; the last look itself while the client lags.
+    since: Option<Instant>,
+    /// Messages since then.
+    messages: u64,
+    /// Bytes of the connection at the last look, and how many of them the client had not read.
+    written: u64,
+    unread: u64,
+    is_behind: bool,
+    /// The client's largest window, and when it was looked at last.
+    widest: Option<(u32, Instant)>,
+}
+
+impl Progress {
+    fn is_due(&mut self, messages: u32, written: u64, now: Instant) -> bool {
+        self.messages += u64::from(messages);
+        let since = *self.since.get_or_insert(now);
+        now.saturating_duration_since(since) >= PAUSE && (self.is_behind || written - self.written >= BYTES_MIN)
+    }
+
+    fn look(&mut self, state: TcpState, written: u64, now: Instant) -> Option<Reading> {
+        let widest = self.widest_window(state.window, now);
+        let closed = widest - state.window;
+        let unread = u64::from(state.unacknowledged) + u64::from(closed);
+        let fresh = written - self.written;
+        let read = (self.unread + fresh).saturating_sub(unread);
+        // Others' messages, too, are read before one of a share group is.
+        let per_message = (fresh / self.messages.max(1)).max(1);
+        let span = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since)).min(SPAN_MAX);
+        let was_behind = self.is_behind;
+        self.is_behind = state.unsent > 0 || closed > widest / BEHIND_FROM;
+        (self.messages, self.written, self.unread) = (0, written, unread);
+        self.since = self.is_behind.then_some(now);
+        match self.is_behind {
+            true => Some(Reading::Lags { read: read / per_message, span, unread: unread / per_message }),
+            false => was_behind.then_some(Reading::CaughtUp),
+        }
+    }
+
+    /// The largest window there has been. One that does not come back is forgotten by and by: the client's kernel may have
+    /// got less memory to give.
+    fn widest_window(&mut self, window: u32, now: Instant) -> u32 {
+        let widest = self.widest.map_or(window, |(widest, looked_at)| {
+            // While nobody looked it may have been as wide as ever.
+            let time = now.saturating_duration_since(looked_at).min(FADES_MAX);
+            let lost = f64::from(widest.saturating_sub(window));
+            window + (lost * (1.0 - time.div_duration_f64(FADES))) as u32
+        });
+        self.widest = Some((widest, now));
+        widest
+    }
+}
+
+/// From the first message that is written to a look: long enough to see what is read meanwhile.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Less is no reason to look at one that keeps up. One that does not may be given a message now and then alone.
+const BYTES_MIN: u64 = 4096;
+/// A window that is closed by less than this part is no sign: windows open in large steps.
+const BEHIND_FROM: u32 = 4;
+/// Of a longer time it is not known for how much of it the client had anything to read.
+const SPAN_MAX: Duration = Duration::from_secs(2);
+/// In which time a window is forgotten, and how much of that one look may account for.
+const FADES: Duration = Duration::from_secs(30);
+const FADES_MAX: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client with a window of 64 KiB, sent messages of 100 bytes.
+    struct Client {
+        progress: Progress,
+        begun: Instant,
+        written: u64,
+    }
+
+    impl Client {
+        fn new() -> Self {
+            let mut client = Self { progress: Progress::default(), begun: Instant::now(), written: 0 };
+            client.send(0, 1);
+            assert_eq!(client.look(0, 0, 0, WINDOW), None);
+            client
+        }
+
+        /// Whether it would be looked at.
+        fn send(&mut self, at_ms: u64, messages: u32) -> bool {
+            self.written += 100 * u64::from(messages);
+            self.progress.is_due(messages, self.written, self.at(at_ms))
+        }
+
+        fn look(&mut self, at_ms: u64, unacknowledged: u32, unsent: u32, window: u32) -> Option<Reading> {
+            let now = self.at(at_ms);
+            self.progress.look(TcpState { unacknowledged, unsent, window }, self.written, now)
+        }
+
+        fn at(&self, at_ms: u64) -> Instant {
+            self.begun + Duration::from_millis(at_ms)
+        }
+    }
+
+    const WINDOW: u32 = 64 * 1024;
+
+    /// Within what fades from one look to the next.
+    fn assert_lags(reading: Option<Reading>, expected: (u64, u64, u64)) {
+        let Some(Reading::Lags { read, span, unread }) = reading else { panic!("{reading:?}") };
+        let is_near = |is: u64, expected: u64| is.abs_diff(expected) <= expected / 20 + 1;
+        let span_ms = span.as_millis() as u64;
+        assert!(is_near(read, expected.0) && span_ms == expected.1 && is_near(unread, expected.2), "{reading:?}");
+    }
+
+    #[test]
+    fn it_looks_now_and_then_at_who_is_sent_much() {
+        let mut client = Client::new();
+        assert!(!client.send(1_000, 100), "so much at once says nothing yet");
+        assert!(!client.send(1_019, 1) && client.send(1_020, 1));
+        client.look(1_020, 0, 0, WINDOW);
+        assert!(!client.send(2_000, 10) && !client.send(3_000, 30), "4,000 bytes");
+        assert!(client.send(4_000, 1));
+        assert!(client.look(4_000, 0, 0, WINDOW / 2).is_some());
+        assert!(!client.send(4_019, 1) && client.send(4_020, 1), "whether it has caught up");
+    }
+
+    #[test]
+    fn who_reads_all_is_not_spoken_of() {
+        let mut client = Client::new();
+        for at_ms in [1_000, 1_020, 1_040] {
+            client.send(at_ms, 1_000);
+            assert_eq!(client.look(at_ms, 5_000, 0, WINDOW - 10_000), None, "as far as can be seen");
+        }
+    }
+
+    #[test]
+    fn a_window_that_closes_shows_what_was_read_and_what_was_not() {
+        let mut client = Client::new();
+        client.send(1_000, 300);
+        assert_lags(client.look(1_100, 0, 0, WINDOW - 20_000), (100, 100, 200));
+        client.send(1_150, 100);
+        assert_lags(client.look(1_200, 5_000, 0, WINDOW - 20_000), (50, 100, 250));
+        client.send(1_300, 700);
+        assert_lags(client.look(1_300, 50_000, 40_000, 0), (0, 100, (50_000 + u64::from(WINDOW)) / 100));
+        client.send(9_000, 10);
+        assert_eq!(client.look(9_000, 0, 0, WINDOW), Some(Reading::CaughtUp));
+        client.send(9_020, 10);
+        assert_eq!(client.look(9_020, 0, 0, WINDOW), None);
+    }
+
+    #[test]
+    fn a_window_that_stays_smaller_is_all_there_is_by_and_by() {
+        let mut client = Client::new();
+        let mut seconds = 0;
+        loop {
+            seconds += 1;
+            client.send(1_000 * seconds, 100);
+            match client.look(1_000 * seconds, 0, 0, WINDOW / 2) {
+                Some(Reading::Lags { .. }) => assert!(seconds < 90),
+                ended => break assert_eq!(ended, Some(Reading::CaughtUp)),
+            }
+        }
+        assert!(seconds > 5, "{seconds}");
+    }
+
+    #[test]
+    fn what_others_are_sent_over_the_same_connection_counts_as_read_first() {
+        let mut client = Client::new();
+        client.written += 90_000;
+        client.send(1_000, 100);
+        // 100,000 bytes for 100 messages: 1,000 have to be read for each.
+        assert_lags(client.look(1_100, 0, 0, WINDOW - 20_000), (80, 100, 20));
+    }
+}

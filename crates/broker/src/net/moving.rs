@@ -1,0 +1,38 @@
+//! How a connection gets to another thread.
+
+use std::pin::Pin;
+
+use super::connection::{ConnectionTask, serve_established};
+use super::relief::Relief;
+use super::stream::Stream;
+use crate::threads::Home;
+
+impl<S: Stream> ConnectionTask<S> {
+    /// Whether the connection is to go on somewhere else; asked between two batches, when nothing is under way.
+    #[inline]
+    pub(super) fn leaves(&mut self) -> Option<Home> {
+        self.shared.threads.as_ref()?.leaves_to(self.home.as_mut()?, self.lease.client.number)
+    }
+
+    /// Goes on there in a new task.
+    pub(super) fn move_to(mut self, home: Home) {
+        self.shared.metrics.connections_moved.add(1);
+        let Some(runtime) = self.shared.threads.as_ref().map(|threads| threads.runtime(home).clone()) else { return };
+        let task: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+            self.arrive(home);
+            serve_established(self).await;
+        });
+        runtime.spawn(task);
+    }
+
+    /// What is of the runtime that was left is had anew of this one. Wakers are registered by the first poll, which
+    /// looks at everything.
+    fn arrive(&mut self, home: Home) {
+        self.home = Some(home);
+        if let Err(error) = self.transport.register_again() {
+            tracing::debug!(client = ?self.lease.client.id, %error, "its socket stays with the thread that it left");
+        }
+        self.set_timer();
+        self.relief = Relief::default();
+    }
+}

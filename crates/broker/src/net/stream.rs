@@ -1,0 +1,89 @@
+//! The streams of bytes that connections are made of.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// What a connection asks of its stream beside bytes. One that lies over a TCP connection answers for that.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + Sized + 'static {
+    /// A connection from `peer` begins.
+    fn begin(&self, peer: SocketAddr);
+
+    /// The local address of its TCP connection; `None` without one.
+    fn local_address(&self) -> Option<SocketAddr>;
+
+    /// The same stream, registered with the runtime that this is called on; `self` is of no use then. `None`: it needs no
+    /// runtime.
+    fn again(&self) -> Option<io::Result<Self>>;
+}
+
+impl Stream for TcpStream {
+    fn begin(&self, peer: SocketAddr) {
+        // Without it a small packet may wait for an acknowledgement of the one before.
+        if let Err(error) = self.set_nodelay(true) {
+            tracing::debug!(%peer, %error, "TCP_NODELAY");
+        }
+    }
+
+    fn local_address(&self) -> Option<SocketAddr> {
+        self.local_addr().ok()
+    }
+
+    fn again(&self) -> Option<io::Result<Self>> {
+        // By a second descriptor: if something fails, the first one still works, if less well.
+        Some(self.as_fd().try_clone_to_owned().and_then(|descriptor| Self::from_std(descriptor.into())))
+    }
+}
+
+/// A stream of which nothing is known: somebody else's, perhaps memory.
+#[derive(Debug)]
+pub(crate) struct Foreign<S>(pub(crate) S);
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for Foreign<S> {
+    fn begin(&self, _: SocketAddr) {}
+
+    fn local_address(&self) -> Option<SocketAddr> {
+        None
+    }
+
+    fn again(&self) -> Option<io::Result<Self>> {
+        None
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Foreign<S> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, into)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Foreign<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}

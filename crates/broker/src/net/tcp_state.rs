@@ -1,0 +1,222 @@
+//! What the kernel knows of a TCP connection, on Linux, by sock_diag(7): which is asked for a connection by its
+//! addresses, with plain reads and writes, where `getsockopt(TCP_INFO)` has no safe form.
+
+use std::net::SocketAddr;
+
+/// Both addresses of a TCP connection, which name it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ends {
+    pub(super) peer: SocketAddr,
+    /// `None` where it is no TCP connection, or nobody can be asked about it.
+    pub(super) local: Option<SocketAddr>,
+}
+
+/// What has become of the bytes that a socket has taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TcpState {
+    /// Bytes that the peer's kernel does not have, those not sent yet included.
+    pub(super) unacknowledged: u32,
+    /// Bytes not sent yet.
+    pub(super) unsent: u32,
+    /// The peer's receive window in bytes: the room that it has for what its application does not read.
+    pub(super) window: u32,
+}
+
+impl Ends {
+    /// `None`: there is no such connection, or none any more, or the kernel does not tell.
+    pub(super) fn state(&self) -> Option<TcpState> {
+        #[cfg(target_os = "linux")]
+        return sock_diag::ask(self.local?, self.peer);
+        #[cfg(not(target_os = "linux"))]
+        return self.local.and(None);
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod sock_diag {
+    use std::cell::RefCell;
+    use std::io::{self, Read, Write};
+    use std::net::{IpAddr, SocketAddr};
+    use std::sync::Once;
+
+    use socket2::{Domain, Protocol, Socket, Type};
+
+    use super::TcpState;
+
+    pub(super) fn ask(local: SocketAddr, peer: SocketAddr) -> Option<TcpState> {
+        KERNEL.with_borrow_mut(|kernel| {
+            let kernel = match kernel {
+                Kernel::Unknown => kernel.insert(Kernel::open()),
+                known => known,
+            };
+            let Kernel::Known(socket, sequence) = kernel else { return None };
+            *sequence = sequence.wrapping_add(1);
+            socket.write_all(&request(*sequence, local, peer)).ok()?;
+            let mut answer = [0; ANSWER_MAX];
+            // Nobody has taken the answer to an earlier one if something was wrong with it.
+            for _ in 0..STALE_MAX {
+                let length = socket.read(&mut answer).ok()?;
+                let answer = &answer[..length];
+                if u32_at(answer, 8)? == *sequence {
+                    return parse(answer);
+                }
+            }
+            None
+        })
+    }
+
+    /// A thread's way to ask.
+    enum Kernel {
+        Unknown,
+        Silent,
+        /// And the number of the last question.
+        Known(Socket, u32),
+    }
+
+    impl Kernel {
+        fn open() -> Self {
+            match open() {
+                Ok(socket) => Self::Known(socket, 0),
+                Err(error) => {
+                    static TOLD: Once = Once::new();
+                    TOLD.call_once(|| tracing::info!(%error, "the kernel does not tell what clients have not read"));
+                    Self::Silent
+                }
+            }
+        }
+
+        fn insert(&mut self, kernel: Self) -> &mut Self {
+            *self = kernel;
+            self
+        }
+    }
+
+    fn open() -> io::Result<Socket> {
+        let socket = Socket::new(Domain::from(AF_NETLINK), Type::DGRAM, Some(Protocol::from(NETLINK_SOCK_DIAG)))?;
+        // The answer is there when the question is written.
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    }
+
+    /// ```text
+    ///  0        4      6      8          12       16      17        18          19   20       24
+    /// +--------+------+------+----------+--------+-------+---------+-----------+----+--------+----
+    /// | length | type | flags| sequence | 0      | family| protocol| extensions| 0  | states | id
+    /// +--------+------+------+----------+--------+-------+---------+-----------+----+--------+----
+    ///  24 id          28         44        60         64      72
+    /// ----+-----------+---------+---------+-----------+-------+
+    ///     | ports     | local   | peer    | interface | any   |       ports and addresses in the network's order
+    /// ----+-----------+---------+---------+-----------+-------+
+    /// ```
+    fn request(sequence: u32, local: SocketAddr, peer: SocketAddr) -> [u8; REQUEST_BYTES] {
+        let mut request = [0; REQUEST_BYTES];
+        let mut put = |at: usize, bytes: &[u8]| request[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0, &(REQUEST_BYTES as u32).to_ne_bytes());
+        put(4, &SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+        put(6, &NLM_F_REQUEST.to_ne_bytes());
+        put(8, &sequence.to_ne_bytes());
+        put(16, &[if local.is_ipv4() { AF_INET } else { AF_INET6 }, IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1)]);
+        put(20, &u32::MAX.to_ne_bytes());
+        put(24, &local.port().to_be_bytes());
+        put(26, &peer.port().to_be_bytes());
+        for (at, address) in [(28, local.ip()), (44, peer.ip())] {
+            match address {
+                IpAddr::V4(address) => put(at, &address.octets()),
+                IpAddr::V6(address) => put(at, &address.octets()),
+            }
+        }
+        if let SocketAddr::V6(peer) = peer {
+            put(60, &peer.scope_id().to_ne_bytes());
+        }
+        put(64, &[u8::MAX; 8]);
+        request
+    }
+
+    fn parse(answer: &[u8]) -> Option<TcpState> {
+        if u16_at(answer, 4)? != SOCK_DIAG_BY_FAMILY || answer.get(17) != Some(&TCP_ESTABLISHED) {
+            return None; // an error: there is no such connection; or it ends, and its queue has another meaning
+        }
+        let unacknowledged = u32_at(answer, 76)?;
+        let mut attributes = answer.get(88..)?;
+        while let Some(length) = u16_at(attributes, 0).map(usize::from).filter(|length| *length >= 4) {
+            if u16_at(attributes, 2)? == INET_DIAG_INFO {
+                // Which grows with the kernel's version; the window is told from Linux 5.4 on.
+                let info = attributes.get(4..length)?;
+                return Some(TcpState { unacknowledged, unsent: u32_at(info, 144)?, window: u32_at(info, 228)? });
+            }
+            attributes = attributes.get(length.next_multiple_of(4)..)?;
+        }
+        None
+    }
+
+    fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+        Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+    }
+
+    fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+        Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+    }
+
+    thread_local! {
+        static KERNEL: RefCell<Kernel> = const { RefCell::new(Kernel::Unknown) };
+    }
+
+    // Of linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h and linux/tcp.h.
+    const AF_NETLINK: i32 = 16;
+    const NETLINK_SOCK_DIAG: i32 = 4;
+    const SOCK_DIAG_BY_FAMILY: u16 = 20;
+    const NLM_F_REQUEST: u16 = 1;
+    const AF_INET: u8 = 2;
+    const AF_INET6: u8 = 10;
+    const IPPROTO_TCP: u8 = 6;
+    const INET_DIAG_INFO: u16 = 2;
+    const TCP_ESTABLISHED: u8 = 1;
+    const REQUEST_BYTES: usize = 72;
+    /// Four times what Linux 6 answers.
+    const ANSWER_MAX: usize = 2048;
+    const STALE_MAX: usize = 4;
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// A connection, asked for at its first side.
+    fn connection(address: &str) -> (TcpStream, TcpStream, Ends) {
+        let listener = TcpListener::bind(address).unwrap();
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, from) = listener.accept().unwrap();
+        let ends = Ends { local: stream.local_addr().ok(), peer: from };
+        (stream, peer, ends)
+    }
+
+    #[test]
+    fn what_nobody_reads_stays_in_the_socket_and_leaves_it_when_it_is_read() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let (mut stream, mut peer, ends) = connection(address);
+            let state = || ends.state().expect("Linux tells this to anybody");
+            assert_eq!((state().unacknowledged, state().unsent), (0, 0));
+            assert!(state().window > 0);
+            stream.set_nonblocking(true).unwrap();
+            let mut written = 0;
+            while let Ok(bytes) = stream.write(&[0; 1 << 16]) {
+                written += bytes;
+            }
+            let full = state();
+            assert!(full.unsent > 0 && full.unacknowledged >= full.unsent, "{full:?}");
+            assert!((full.unacknowledged as usize) < written, "the peer's kernel has some");
+            peer.read_exact(&mut vec![0; written]).unwrap();
+            assert_eq!(state().unsent, 0);
+        }
+    }
+
+    #[test]
+    fn who_is_gone_has_no_state() {
+        let (stream, peer, ends) = connection("127.0.0.1:0");
+        drop((stream, peer));
+        assert_eq!(ends.state(), None);
+    }
+}

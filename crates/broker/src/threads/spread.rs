@@ -1,0 +1,150 @@
+//! How many threads are to be at work, and which connections go where: decided by how busy the threads are.
+
+/// Connections are to leave a thread.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Move {
+    pub(super) from: usize,
+    pub(super) to: usize,
+    /// Part of them, by chance; 1 = all.
+    pub(super) share: f64,
+}
+
+/// Looks at the threads at regular times. Pure: what it sees is an argument.
+///
+/// One more thread is taken when one has hardly a moment to spare, one less when those that stay would have plenty. The
+/// gap between the two keeps it from going back and forth.
+#[derive(Debug)]
+pub(super) struct Spread {
+    /// Part of the time for which each thread was busy, smoothed.
+    busy: Vec<f64>,
+    /// The first so many are at work.
+    active: usize,
+    /// Looks since there was too little to do.
+    calm: u32,
+    /// Looks until the last move shows.
+    settling: u32,
+}
+
+impl Spread {
+    pub(super) fn new(threads: usize) -> Self {
+        Self { busy: vec![0.0; threads], active: 1, calm: 0, settling: 0 }
+    }
+
+    pub(super) fn active(&self) -> usize {
+        self.active
+    }
+
+    /// The next look: for which part of the time since the last one each thread was busy.
+    pub(super) fn next(&mut self, busy: impl IntoIterator<Item = f64>) -> Option<Move> {
+        for (smooth, busy) in self.busy.iter_mut().zip(busy) {
+            *smooth += (busy - *smooth) / 2.0;
+        }
+        if self.settling > 0 {
+            self.settling -= 1;
+            return None;
+        }
+        let next = self.more().or_else(|| self.even()).or_else(|| self.less());
+        if next.is_some() {
+            self.settling = SETTLING;
+        }
+        next
+    }
+
+    /// One more.
+    fn more(&mut self) -> Option<Move> {
+        let (from, busy) = self.busiest();
+        if busy < FULL || self.active == self.busy.len() || self.least_busy().1 < ROOM {
+            return None;
+        }
+        let to = self.active;
+        self.active += 1;
+        Some(Move { from, to, share: 0.5 })
+    }
+
+    /// Somebody at work has room for some of what the busiest one does.
+    fn even(&self) -> Option<Move> {
+        let ((from, most), (to, least)) = (self.busiest(), self.least_busy());
+        (most >= FULL && least < ROOM).then(|| Move { from, to, share: (most - least) / most / 2.0 })
+    }
+
+    /// One less.
+    fn less(&mut self) -> Option<Move> {
+        let sum: f64 = self.busy[..self.active].iter().sum();
+        let is_calm = self.active > 1 && sum < PLENTY * (self.active - 1) as f64;
+        self.calm = if is_calm { self.calm + 1 } else { 0 };
+        if self.calm < CALM {
+            return None;
+        }
+        self.calm = 0;
+        self.active -= 1;
+        Some(Move { from: self.active, to: self.least_busy().0, share: 1.0 })
+    }
+
+    fn busiest(&self) -> (usize, f64) {
+        self.at_work().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((0, 0.0))
+    }
+
+    fn least_busy(&self) -> (usize, f64) {
+        self.at_work().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((0, 0.0))
+    }
+
+    fn at_work(&self) -> impl Iterator<Item = (usize, f64)> {
+        self.busy[..self.active].iter().copied().enumerate()
+    }
+}
+
+/// A thread that is busy for so much of the time has no room.
+const FULL: f64 = 0.9;
+/// One that is busy for less has room for more.
+const ROOM: f64 = 0.6;
+/// What those that stay may have to do on average if one goes.
+const PLENTY: f64 = 0.5;
+/// Looks for which there has to be little to do.
+const CALM: u32 = 20;
+/// Looks that it takes until a move shows.
+const SETTLING: u32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks so often at the same, and says what was moved.
+    fn looks(spread: &mut Spread, count: usize, busy: &[f64]) -> Vec<Move> {
+        (0..count).filter_map(|_| spread.next(busy.iter().copied())).collect()
+    }
+
+    #[test]
+    fn one_thread_does_what_one_can_do() {
+        let mut spread = Spread::new(4);
+        assert_eq!(looks(&mut spread, 100, &[0.85, 0.0, 0.0, 0.0]), []);
+        assert_eq!(spread.active(), 1);
+    }
+
+    #[test]
+    fn a_full_one_gives_half_to_the_next() {
+        let mut spread = Spread::new(3);
+        assert_eq!(looks(&mut spread, 6, &[1.0, 0.0, 0.0]), [Move { from: 0, to: 1, share: 0.5 }]);
+        assert_eq!(looks(&mut spread, 5, &[1.0, 0.98, 0.0]), [Move { from: 0, to: 2, share: 0.5 }]);
+        assert_eq!(looks(&mut spread, 50, &[1.0, 0.98, 0.9]), [], "there is no other");
+        assert_eq!(spread.active(), 3);
+    }
+
+    #[test]
+    fn who_has_room_gets_some_before_another_begins() {
+        let mut spread = Spread::new(3);
+        looks(&mut spread, 6, &[1.0, 0.0, 0.0]);
+        let moves = looks(&mut spread, 12, &[1.0, 0.2, 0.0]);
+        assert!(moves.iter().all(|each| (each.from, each.to) == (0, 1) && each.share < 0.5), "{moves:?}");
+        assert_eq!(spread.active(), 2);
+    }
+
+    #[test]
+    fn all_come_back_when_there_is_little_to_do_for_a_while() {
+        let mut spread = Spread::new(2);
+        looks(&mut spread, 6, &[1.0, 0.0]);
+        assert_eq!(looks(&mut spread, 100, &[0.4, 0.4]), [], "more than one should do alone");
+        assert_eq!(looks(&mut spread, 10, &[0.2, 0.1]), [], "not for long yet");
+        assert_eq!(looks(&mut spread, 20, &[0.2, 0.1]), [Move { from: 1, to: 0, share: 1.0 }]);
+        assert_eq!((spread.active(), looks(&mut spread, 100, &[0.3, 0.0])), (1, vec![]));
+    }
+}

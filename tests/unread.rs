@@ -1,0 +1,70 @@
+//! A member of a share group that does not read its QoS 0 messages, which nobody acknowledges: the others get them, long
+//! before the sockets' buffers are full. Nothing is lost and nothing comes twice.
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use support::{BrokerProcess, PATIENCE, RawClient, at_qos, encode, share};
+use tenbin_codec::{Packet, Publish, QoS};
+
+#[test]
+fn who_does_not_read_is_given_little_until_it_reads_again() {
+    let broker = BrokerProcess::start(&[]);
+    let [mut stuck, mut other] = ["stuck", "other"].map(|id| {
+        let mut member = broker.v5(id);
+        member.subscribe(&share("workers", "work"), QoS::AtMostOnce);
+        member
+    });
+    let mut publisher = broker.v5("publisher");
+    let mut seen = BTreeSet::new();
+    let mut published = 0;
+    while published < MESSAGES {
+        published = publish_some(&mut publisher, published);
+        for publish in other.drain() {
+            assert!(seen.insert(number_of(&publish)), "twice");
+        }
+    }
+    // In turns it would be half of them, which sockets hold.
+    let given = published as usize - seen.len();
+    assert!(given < MESSAGES as usize / 8, "{given} of {MESSAGES} to who reads nothing");
+
+    for publish in stuck.drain() {
+        assert!(seen.insert(number_of(&publish)), "twice");
+    }
+    assert_eq!(seen.len(), published as usize, "all that the one has not got, the other has");
+    let begun = Instant::now();
+    let mut given_again = 0;
+    while given_again < MESSAGES / 16 {
+        assert!(begun.elapsed() < PATIENCE, "{given_again} to who reads again");
+        published = publish_some(&mut publisher, published);
+        given_again += stuck.drain().len() as u32;
+        other.drain();
+    }
+}
+
+/// Publishes the next few messages after so many; how many that makes.
+fn publish_some(publisher: &mut RawClient, published: u32) -> u32 {
+    let numbers = published..published + AT_ONCE;
+    let packets = numbers.clone().map(|number| {
+        let mut payload = vec![0; 100];
+        payload[..4].copy_from_slice(&number.to_be_bytes());
+        Packet::Publish(Publish { payload: Bytes::from(payload), ..at_qos("work", "", QoS::AtMostOnce) })
+    });
+    let bytes: Vec<u8> = packets.flat_map(|packet| encode(&packet, publisher.version())).collect();
+    publisher.send_bytes(&bytes);
+    publisher.settle();
+    // They come at a pace, not as fast as they can.
+    std::thread::sleep(Duration::from_millis(5));
+    numbers.end
+}
+
+fn number_of(publish: &Publish) -> u32 {
+    u32::from_be_bytes(publish.payload[..4].try_into().expect("four bytes"))
+}
+
+const MESSAGES: u32 = 8_000;
+const AT_ONCE: u32 = 50;
