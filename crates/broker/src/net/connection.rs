@@ -36,6 +36,7 @@ use crate::token_bucket::Rate;
 
 /// An open socket of which nothing has been read.
 pub(super) struct Newcomer<S> {
+    pub(super) shared: OpenConnection,
     pub(super) stream: S,
     /// Name of the listener through which it came.
     pub(super) listener: Arc<str>,
@@ -47,22 +48,15 @@ pub(super) struct Newcomer<S> {
 ///
 /// A future is as large as the largest of what it waits for, and has room for each of its arguments besides. So beginning
 /// and end are boxes of their own: what they need is not kept for as long as the connection lasts.
-pub(super) async fn serve<S: Stream>(shared: OpenConnection, newcomer: Box<Newcomer<S>>) {
-    let Some(task) = Box::pin(begin(shared, newcomer)).await else { return };
-    serve_established(task).await;
-}
-
-/// Serves a connection from an accepted CONNECT to its last byte, here or where it moves to.
-pub(super) async fn serve_established<S: Stream>(mut task: ConnectionTask<S>) {
-    match task.run().await {
-        Ok(home) => task.move_to(home),
-        Err(end) => Box::pin(task.finish(end)).await,
-    }
+pub(super) async fn serve<S: Stream>(newcomer: Box<Newcomer<S>>) {
+    let Some(mut task) = Box::pin(begin(newcomer)).await else { return };
+    let ended = task.run().await;
+    Box::pin(task.leave(ended)).await;
 }
 
 /// `None`: the client was refused, and the connection is over.
-async fn begin<S: Stream>(shared: OpenConnection, newcomer: Box<Newcomer<S>>) -> Option<ConnectionTask<S>> {
-    let Newcomer { stream, listener, home } = *newcomer;
+async fn begin<S: Stream>(newcomer: Box<Newcomer<S>>) -> Option<ConnectionTask<S>> {
+    let Newcomer { shared, stream, listener, home } = *newcomer;
     let mut transport = Transport::new(stream);
     if home.is_some_and(|home| !home.is_first())
         && let Err(error) = transport.register_again()
@@ -226,13 +220,14 @@ impl<S: Stream> ConnectionTask<S> {
     }
 
     /// Until the connection is over, or is to go on elsewhere.
-    async fn run(&mut self) -> Result<Home, End> {
+    pub(super) async fn run(&mut self) -> Result<Home, End> {
         if !self.is_started {
             self.start()?;
         }
         loop {
             let ready = std::future::poll_fn(|context| self.poll_ready(context)).await;
-            match self.handle(ready.map_err(End::Closed)?, Instant::now())? {
+            let turn = ready.map_err(End::Closed).and_then(|ready| self.handle(ready, Instant::now()))?;
+            match turn {
                 Turn::GoesOn => {}
                 Turn::ReceiversFirst => receivers_first().await,
                 Turn::Over => tokio::task::yield_now().await,
@@ -459,6 +454,14 @@ impl<S: Stream> ConnectionTask<S> {
         match enforcement::catch_up(&self.shared, &mut self.lease) {
             Standing::Current => Ok(()),
             Standing::Stale | Standing::Revoked => Err(End::Revoked),
+        }
+    }
+
+    /// Ends, or goes on elsewhere.
+    pub(super) async fn leave(self, ended: Result<Home, End>) {
+        match ended {
+            Ok(home) => self.move_to(home),
+            Err(end) => self.finish(end).await,
         }
     }
 

@@ -67,8 +67,8 @@ pub(crate) fn serve<S: Stream>(
     }
     shared.metrics.connections_opened.add(1);
     stream.begin(peer);
-    let newcomer = Box::new(Newcomer { stream, listener: Arc::clone(listener), home });
-    let served = connection::serve(OpenConnection { shared: Arc::clone(shared), peer }, newcomer);
+    let open = OpenConnection { shared: Arc::clone(shared), peer };
+    let served = connection::serve(Box::new(Newcomer { shared: open, stream, listener: Arc::clone(listener), home }));
     match home.zip(shared.threads.as_ref()) {
         Some((home, threads)) => threads.runtime(home).spawn(served),
         None => tokio::spawn(served),

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use super::connection::{ConnectionTask, serve_established};
+use super::connection::ConnectionTask;
 use super::relief::Relief;
 use super::stream::Stream;
 use crate::threads::Home;
@@ -20,7 +20,8 @@ impl<S: Stream> ConnectionTask<S> {
         let Some(runtime) = self.shared.threads.as_ref().map(|threads| threads.runtime(home).clone()) else { return };
         let task: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
             self.arrive(home);
-            serve_established(self).await;
+            let ended = self.run().await;
+            Box::pin(self.leave(ended)).await;
         });
         runtime.spawn(task);
     }

@@ -124,7 +124,7 @@ mod tests {
     fn a_full_one_gives_half_to_the_next() {
         let mut spread = Spread::new(3);
         assert_eq!(looks(&mut spread, 6, &[1.0, 0.0, 0.0]), [Move { from: 0, to: 1, share: 0.5 }]);
-        assert_eq!(looks(&mut spread, 5, &[1.0, 0.98, 0.0]), [Move { from: 0, to: 2, share: 0.5 }]);
+        assert_eq!(looks(&mut spread, 2, &[1.0, 0.98, 0.0]), [Move { from: 0, to: 2, share: 0.5 }]);
         assert_eq!(looks(&mut spread, 50, &[1.0, 0.98, 0.9]), [], "there is no other");
         assert_eq!(spread.active(), 3);
     }
