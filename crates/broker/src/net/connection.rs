@@ -229,7 +229,10 @@ impl<S: Stream> ConnectionTask<S> {
             let turn = ready.map_err(End::Closed).and_then(|ready| self.handle(ready, Instant::now()))?;
             match turn {
                 Turn::GoesOn => {}
-                Turn::ReceiversFirst => receivers_first().await,
+                Turn::ReceiversFirst => {
+                    self.transport.rest_input();
+                    receivers_first().await;
+                }
                 Turn::Over => tokio::task::yield_now().await,
             }
             if let Some(home) = self.leaves() {
@@ -293,11 +296,7 @@ impl<S: Stream> ConnectionTask<S> {
 
     /// Writes what waits, then gathers what else can be done.
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<Ready>> {
-        let written = self.transport.poll_write(context);
-        self.tell_written(written.is_pending());
-        if let Poll::Ready(Err(error)) = written {
-            return Poll::Ready(Err(error));
-        }
+        self.write(context)?;
         let mut ready = Ready::default();
         let waiting = self.transport.out.len();
         let quota = self.quota();
@@ -317,10 +316,9 @@ impl<S: Stream> ConnectionTask<S> {
                 Throttled::Yes => {}
             }
         }
-        ready.control = self.send_waiting(context, quota, room, &mut ready);
-        while ready.control == Some(Control::RightsChanged) && self.take_rights_over().is_ok() {
-            ready.sent = true; // PUBRELs of what was given up
-            ready.control = self.send_waiting(context, quota, room, &mut ready);
+        self.send_allowed(context, quota, room, &mut ready);
+        if ready.sent && ready.control.is_none() {
+            self.write_at_once(context, &mut ready)?;
         }
         self.relieve(context);
         if let Some(reauthentication) = &mut self.reauthentication
@@ -339,6 +337,38 @@ impl<S: Stream> ConnectionTask<S> {
         self.transport.idle();
         self.acks.shrink_to(KEPT_ACKS);
         Poll::Pending
+    }
+
+    /// Encodes what waits for the client, after a change of what it may have.
+    fn send_allowed(&mut self, context: &mut Context<'_>, quota: usize, room: usize, ready: &mut Ready) {
+        ready.control = self.send_waiting(context, quota, room, ready);
+        while ready.control == Some(Control::RightsChanged) && self.take_rights_over().is_ok() {
+            ready.sent = true; // PUBRELs of what was given up
+            ready.control = self.send_waiting(context, quota, room, ready);
+        }
+    }
+
+    /// Writes what is encoded, as far as the socket takes it.
+    fn write(&mut self, context: &mut Context<'_>) -> std::io::Result<()> {
+        let written = self.transport.poll_write(context);
+        self.tell_written(written.is_pending());
+        match written {
+            Poll::Ready(written) => written,
+            Poll::Pending => Ok(()),
+        }
+    }
+
+    /// Writes what was taken from the queue, and looks whether more is there: mostly not, and then there is nothing left to
+    /// do before somebody wakes us.
+    fn write_at_once(&mut self, context: &mut Context<'_>, ready: &mut Ready) -> std::io::Result<()> {
+        self.write(context)?;
+        if self.transport.out.is_empty() && !ready.more_retained && !self.has_orders() {
+            ready.sent = false;
+            let quota = self.quota();
+            self.send_allowed(context, quota, OUT_FULL, ready);
+            self.count_traffic();
+        }
+        Ok(())
     }
 
     /// Decodes and applies all whole packets that have come, as one batch.

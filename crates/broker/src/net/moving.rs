@@ -14,6 +14,12 @@ impl<S: Stream> ConnectionTask<S> {
         self.shared.threads.as_ref()?.leaves_to(self.home.as_mut()?, self.lease.client.number)
     }
 
+    /// Whether [`leaves`](Self::leaves) has something new to look at.
+    pub(super) fn has_orders(&self) -> bool {
+        let (home, threads) = (self.home.as_ref(), self.shared.threads.as_ref());
+        home.zip(threads).is_some_and(|(home, threads)| threads.has_orders(home))
+    }
+
     /// Goes on there in a new task.
     pub(super) fn move_to(mut self, home: Home) {
         self.shared.metrics.connections_moved.add(1);

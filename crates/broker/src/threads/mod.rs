@@ -114,6 +114,11 @@ impl Threads {
         is_meant.then(|| self.home(usize::from(order.to)))
     }
 
+    /// Whether somebody who is there has not heard the last order.
+    pub(crate) fn has_orders(&self, home: &Home) -> bool {
+        Order::from_word(self.all[usize::from(home.thread)].order.load(Relaxed)).number != home.heard
+    }
+
     fn home(&self, thread: usize) -> Home {
         let order = Order::from_word(self.all[thread].order.load(Relaxed));
         Home { thread: thread as u8, heard: order.number }
