@@ -114,6 +114,11 @@ impl Metrics {
         }
     }
 
+    /// Control packets, both ways.
+    pub(crate) fn packets(&self) -> u64 {
+        self.packets_received.get() + self.packets_sent.get()
+    }
+
     pub(crate) fn client_connected(&self) {
         self.connects_accepted.add(1);
         let connected = self.clients_connected.add(1);

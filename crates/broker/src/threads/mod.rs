@@ -167,7 +167,7 @@ pub(crate) async fn run(shared: Arc<Shared>, is_restless: bool) {
     let count = threads.all.len();
     let mut spread = Spread::new(count);
     let mut before: Vec<Duration> = threads.busy().collect();
-    let mut looked_at = Instant::now();
+    let (mut looked_at, mut packets_before) = (Instant::now(), shared.metrics.packets());
     if is_restless {
         threads.active.store(count, Relaxed);
     }
@@ -182,13 +182,14 @@ pub(crate) async fn run(shared: Arc<Shared>, is_restless: bool) {
         let busy: Vec<Duration> = threads.busy().collect();
         let parts: Vec<f64> =
             busy.iter().zip(&before).map(|(now, before)| now.saturating_sub(*before).as_secs_f64() / passed).collect();
-        let next = spread.next(parts.iter().copied());
+        let packets = shared.metrics.packets();
+        let next = spread.next(parts.iter().copied(), (packets - packets_before) as f64 / passed);
         threads.active.store(spread.active(), Relaxed);
         if let Some(next) = next {
             tracing::debug!(?next, active = spread.active(), busy = ?parts, "connections move to another thread");
             threads.give(next);
         }
-        (before, looked_at) = (busy, now);
+        (before, looked_at, packets_before) = (busy, now, packets);
     }
 }
 

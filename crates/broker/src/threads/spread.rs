@@ -12,7 +12,9 @@ pub(super) struct Move {
 /// Looks at the threads at regular times. Pure: what it sees is an argument.
 ///
 /// One more thread is taken when one has hardly a moment to spare, one less when those that stay would have plenty. The
-/// gap between the two keeps it from going back and forth.
+/// gap between the two keeps it from going back and forth. A thread more is a trial: threads that wake each other take more
+/// processor time for the same work, and processors may be busy with something else. So if all are full as before, and not
+/// more is done, it is given back.
 #[derive(Debug)]
 pub(super) struct Spread {
     /// Part of the time for which each thread was busy, smoothed.
@@ -23,41 +25,87 @@ pub(super) struct Spread {
     calm: u32,
     /// Looks until the last move shows.
     settling: u32,
+    /// Packets a second, smoothed.
+    rate: f64,
+    trial: Option<Trial>,
+    /// Looks until the next trial, and after how many the one after that.
+    pause: u32,
+    next_pause: u32,
+}
+
+/// Whether one thread more is of any use.
+#[derive(Debug)]
+struct Trial {
+    rate_before: f64,
+    /// Looks until it is judged.
+    left: u32,
 }
 
 impl Spread {
     pub(super) fn new(threads: usize) -> Self {
-        Self { busy: vec![0.0; threads], active: 1, calm: 0, settling: 0 }
+        Self {
+            busy: vec![0.0; threads],
+            active: 1,
+            calm: 0,
+            settling: 0,
+            rate: 0.0,
+            trial: None,
+            pause: 0,
+            next_pause: PAUSE_FIRST,
+        }
     }
 
     pub(super) fn active(&self) -> usize {
         self.active
     }
 
-    /// The next look: for which part of the time since the last one each thread was busy.
-    pub(super) fn next(&mut self, busy: impl IntoIterator<Item = f64>) -> Option<Move> {
+    /// The next look: for which part of the time since the last one each thread was busy, and how many packets there were a
+    /// second.
+    pub(super) fn next(&mut self, busy: impl IntoIterator<Item = f64>, rate: f64) -> Option<Move> {
         for (smooth, busy) in self.busy.iter_mut().zip(busy) {
             *smooth += (busy - *smooth) / 2.0;
+        }
+        self.rate += (rate - self.rate) / 4.0;
+        self.pause = self.pause.saturating_sub(1);
+        if self.busiest().1 < ROOM {
+            (self.pause, self.next_pause) = (0, PAUSE_FIRST); // what was learned is of another load
+        }
+        if let Some(trial) = &mut self.trial {
+            trial.left = trial.left.saturating_sub(1);
         }
         if self.settling > 0 {
             self.settling -= 1;
             return None;
         }
-        let next = self.more().or_else(|| self.even()).or_else(|| self.less());
+        let next = self.judge().or_else(|| self.more()).or_else(|| self.even()).or_else(|| self.less());
         if next.is_some() {
             self.settling = SETTLING;
         }
         next
     }
 
+    /// Ends a trial that is over: one less again, if the last one was of no use.
+    fn judge(&mut self) -> Option<Move> {
+        let trial = self.trial.take_if(|trial| trial.left == 0)?;
+        if self.least_busy().1 < FULL || self.rate > trial.rate_before * GAIN {
+            self.next_pause = PAUSE_FIRST;
+            return None;
+        }
+        self.pause = self.next_pause;
+        self.next_pause = (self.next_pause * 2).min(PAUSE_MOST);
+        Some(self.give_back())
+    }
+
     /// One more.
     fn more(&mut self) -> Option<Move> {
         let (from, busy) = self.busiest();
-        if busy < FULL || self.active == self.busy.len() || self.least_busy().1 < ROOM {
+        let has_room = self.least_busy().1 < ROOM;
+        if busy < FULL || has_room || self.active == self.busy.len() || self.pause > 0 || self.trial.is_some() {
             return None;
         }
         let to = self.active;
         self.active += 1;
+        self.trial = Some(Trial { rate_before: self.rate, left: TRIAL });
         Some(Move { from, to, share: 0.5 })
     }
 
@@ -76,8 +124,13 @@ impl Spread {
             return None;
         }
         self.calm = 0;
+        Some(self.give_back())
+    }
+
+    fn give_back(&mut self) -> Move {
+        self.trial = None;
         self.active -= 1;
-        Some(Move { from: self.active, to: self.least_busy().0, share: 1.0 })
+        Move { from: self.active, to: self.least_busy().0, share: 1.0 }
     }
 
     fn busiest(&self) -> (usize, f64) {
@@ -103,14 +156,26 @@ const PLENTY: f64 = 0.5;
 const CALM: u32 = 20;
 /// Looks that it takes until a move shows.
 const SETTLING: u32 = 3;
+/// Looks from one thread more to the judgement: some seconds' tenths, for moves and what evens them out.
+const TRIAL: u32 = 12;
+/// What has to be done more with it.
+const GAIN: f64 = 1.1;
+/// Looks from a trial in vain to the next one: ten seconds, then twice as many, up to this.
+const PAUSE_FIRST: u32 = 100;
+const PAUSE_MOST: u32 = 800;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Looks so often at the same, and says what was moved.
+    /// Looks so often at the same, while more is done from look to look, and says what was moved.
     fn looks(spread: &mut Spread, count: usize, busy: &[f64]) -> Vec<Move> {
-        (0..count).filter_map(|_| spread.next(busy.iter().copied())).collect()
+        (0..count).filter_map(|_| spread.next(busy.iter().copied(), spread.rate * 2.0 + 1.0)).collect()
+    }
+
+    /// The same, while always as much is done.
+    fn vain_looks(spread: &mut Spread, count: usize, busy: &[f64]) -> Vec<Move> {
+        (0..count).filter_map(|_| spread.next(busy.iter().copied(), 1_000.0)).collect()
     }
 
     #[test]
@@ -124,7 +189,7 @@ mod tests {
     fn a_full_one_gives_half_to_the_next() {
         let mut spread = Spread::new(3);
         assert_eq!(looks(&mut spread, 6, &[1.0, 0.0, 0.0]), [Move { from: 0, to: 1, share: 0.5 }]);
-        assert_eq!(looks(&mut spread, 2, &[1.0, 0.98, 0.0]), [Move { from: 0, to: 2, share: 0.5 }]);
+        assert_eq!(looks(&mut spread, 11, &[1.0, 0.98, 0.0]), [Move { from: 0, to: 2, share: 0.5 }]);
         assert_eq!(looks(&mut spread, 50, &[1.0, 0.98, 0.9]), [], "there is no other");
         assert_eq!(spread.active(), 3);
     }
@@ -146,5 +211,28 @@ mod tests {
         assert_eq!(looks(&mut spread, 10, &[0.2, 0.1]), [], "not for long yet");
         assert_eq!(looks(&mut spread, 20, &[0.2, 0.1]), [Move { from: 1, to: 0, share: 1.0 }]);
         assert_eq!((spread.active(), looks(&mut spread, 100, &[0.3, 0.0])), (1, vec![]));
+    }
+
+    #[test]
+    fn a_thread_with_which_not_more_is_done_is_given_back() {
+        let mut spread = Spread::new(2);
+        let (there, back) = (Move { from: 0, to: 1, share: 0.5 }, Move { from: 1, to: 0, share: 1.0 });
+        vain_looks(&mut spread, 20, &[0.8, 0.0]);
+        assert_eq!(vain_looks(&mut spread, 16, &[1.0, 1.0]), [there, back]);
+        assert_eq!(spread.active(), 1);
+        assert_eq!(vain_looks(&mut spread, 80, &[1.0, 0.0]), [], "not again at once");
+        assert_eq!(vain_looks(&mut spread, 50, &[1.0, 1.0]), [there, back]);
+        assert_eq!(vain_looks(&mut spread, 150, &[1.0, 0.0]), [], "later from time to time");
+        vain_looks(&mut spread, 10, &[0.3, 0.0]);
+        assert_eq!(vain_looks(&mut spread, 4, &[1.0, 0.0]), [there], "another load");
+    }
+
+    #[test]
+    fn a_thread_that_leaves_room_is_kept_though_not_more_is_done() {
+        let mut spread = Spread::new(2);
+        vain_looks(&mut spread, 20, &[0.8, 0.0]);
+        assert_eq!(vain_looks(&mut spread, 3, &[0.95, 0.0]).len(), 1);
+        assert_eq!(vain_looks(&mut spread, 100, &[0.7, 0.65]), []);
+        assert_eq!(spread.active(), 2);
     }
 }
