@@ -227,13 +227,13 @@ impl Estimate {
     /// second: whoever has not read by then is asked again by a message.
     pub(crate) fn lags(&mut self, seen: &Observed, read: u64, span_ns: u64, unread: u64) -> Verdict {
         if self.is_in_ack_mode() || self.has(flag::REPORTS) {
-            return self.caught_up();
+            return self.caught_up(read, span_ns);
         }
         self.reading.add(span_ns, read);
         let message_ns = self.reading.least_ns().min(LAG_BELIEVED_NS as f64);
         let wait_ns = (unread as f64 * message_ns) as u64;
         if wait_ns < LAG_LEAST_NS {
-            return self.caught_up();
+            return self.caught_up(read, span_ns);
         }
         self.set(flag::LAGS, true);
         self.mean.assume(message_ns, DRAIN_WEIGHT);
@@ -244,8 +244,12 @@ impl Estimate {
         Verdict { finish: Finish::Within { least: finish, most }, ..self.verdict() }
     }
 
-    /// The client has read what was written for it.
-    pub(crate) fn caught_up(&mut self) -> Verdict {
+    /// The client has read what was written for it; `read` messages of it within `span_ns`: it is as fast as that, at
+    /// least.
+    pub(crate) fn caught_up(&mut self, read: u64, span_ns: u64) -> Verdict {
+        if self.has(flag::LAGS) && read > 0 {
+            self.mean.assume(self.mean.value().min(span_ns as f64 / read as f64), DRAIN_WEIGHT);
+        }
         self.set(flag::LAGS, false);
         self.reading = Drain::default();
         self.verdict()

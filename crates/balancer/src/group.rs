@@ -9,7 +9,6 @@ use crate::{
     nanos::Nanos,
     policy::weighted_round_robin::Strides,
     rules::Rules,
-    seats::turn_after,
     shadow::ShadowRecord,
     standing::Standing,
     sync::{Mutex, OwnLine, Published, lock},
@@ -84,9 +83,8 @@ impl<T> Group<T> {
                 true
             }
             None => {
-                let turn = turn_after(roster.iter().map(|seated| seated.turn));
+                let (turn, shadow_turn) = self.published.load().next_turns();
                 let member = Arc::new(Member { id, value, load, standing, joined_at: now });
-                let shadow_turn = turn_after(roster.iter().map(|seated| seated.shadow_turn));
                 roster.push(Seated {
                     member,
                     turn,

@@ -88,7 +88,7 @@ impl GroupView {
                 continue;
             }
             flags |= hot.flags();
-            has_unused |= adaptive::may_be_unused(hot, now.0);
+            has_unused |= hot.rank() == 0 && adaptive::may_be_unused(hot, now.0);
             let processing_ns = hot.speed().processing_ns();
             if processing_ns > 0 {
                 speeds.add(processing_ns);

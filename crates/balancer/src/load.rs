@@ -187,10 +187,11 @@ impl MemberLoad {
         self.hot.learn(now.0, |seen| evidence.estimate.lags(seen, read, span_ns, unread));
     }
 
-    /// The client has read what was written for it, or nearly so.
-    pub fn caught_up(&self, now: Nanos) {
+    /// The client has read what was written for it, or nearly so; `read` messages of it within `span`.
+    pub fn caught_up(&self, read: u64, span: Duration, now: Nanos) {
+        let span_ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         if let Known(Some(evidence)) = &mut *lock(&self.reported.known) {
-            self.hot.learn(now.0, |_| evidence.estimate.caught_up());
+            self.hot.learn(now.0, |_| evidence.estimate.caught_up(read, span_ns));
         }
     }
 

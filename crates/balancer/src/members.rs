@@ -290,16 +290,19 @@ impl<T> Snapshot<T> {
         let shadow = shadow.map(|record| {
             let roster: Vec<_> = roster.iter().map(Seated::in_shadow).collect();
             // A new one begins where the group is.
+            let next_turn = before.map_or(0, |before| before.next_turns().1);
             let before = before.and_then(|before| before.shadow.as_ref());
             let before = before.filter(|before| Arc::ptr_eq(before.record(), &record)).map(Shadow::state);
             match before {
-                Some(before) => Shadow::new(&roster, record, Some(before)),
-                None => Shadow::new(&roster, record, Some(&state.copied())),
+                Some(before) => Shadow::new(&roster, record, Some(before), next_turn),
+                None => Shadow::new(&roster, record, Some(&state.copied()), next_turn),
             }
         });
         let members: Box<[_]> = roster.into_iter().map(|seated| seated.member).collect();
         let loads = members.iter().map(|member| Arc::clone(&member.load)).collect();
-        Self { rules, seats: Seats::new(loads, &turns), state, members, shadow }
+        let seats = Seats::new(loads, &turns);
+        seats.go_on_from(before.map_or(0, |before| before.seats.peek_turn()));
+        Self { rules, seats, state, members, shadow }
     }
 
     /// The members with their turns as they are now, to make the next snapshot of.
@@ -333,6 +336,12 @@ impl<T> Snapshot<T> {
 
     pub(crate) fn len(&self) -> usize {
         self.members.len()
+    }
+
+    /// The next turn to give out, and that of the shadow.
+    pub(crate) fn next_turns(&self) -> (u64, u64) {
+        let next = self.seats.peek_turn();
+        (next, self.shadow.as_ref().map_or(next, |shadow| shadow.seats().peek_turn()))
     }
 }
 

@@ -51,9 +51,9 @@ pub(crate) fn choose(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &m
     let Table { policy, seats, state, .. } = table;
     match policy {
         Policy::Adaptive => {
-            let index = adaptive::choose(seats, view, dispatch, rng)?.index;
-            adaptive::end_turn(seats, index, view);
-            Some(index)
+            let seen = adaptive::choose(seats, view, dispatch, rng)?;
+            adaptive::end_turn(seats, seen);
+            Some(seen.index)
         }
         Policy::ThesisScore => choose_in_turn(seats, || score::choose(seats, dispatch.at)),
         Policy::RoundRobin => choose_in_turn(seats, || round_robin::choose(seats)),
@@ -136,13 +136,13 @@ fn pick_adaptive(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &mut R
         let hot = seats.loads()[seen.index].hot();
         let service_ns = adaptive::weigh(hot, view, dispatch.at.0).service;
         if hot.try_book(dispatch, service_ns, seen.finish, view.mean_ns) {
-            adaptive::end_turn(seats, seen.index, view);
+            adaptive::end_turn(seats, seen);
             return Some(seen.index);
         }
         seen = adaptive::choose(seats, view, dispatch, rng)?;
     }
     book(seats, seen.index, view, dispatch);
-    adaptive::end_turn(seats, seen.index, view);
+    adaptive::end_turn(seats, seen);
     Some(seen.index)
 }
 

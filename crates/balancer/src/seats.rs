@@ -36,9 +36,14 @@ impl Seats {
     pub(crate) fn new(loads: Box<[Arc<MemberLoad>]>, turns: &[u64]) -> Self {
         let lines = (0..=turns.len() / TURNS_PER_LINE).map(|_| TurnLine::default());
         let seats = Self { loads, turns: lines.collect() };
-        seats.turns[0].0[0].store(turn_after(turns.iter().copied()), Relaxed);
+        seats.go_on_from(turns.iter().max().map_or(0, |turn| turn + 1));
         turns.iter().enumerate().for_each(|(index, &turn)| seats.turn_at(index).store(turn, Relaxed));
         seats
+    }
+
+    /// No turn is given out that was given out before.
+    pub(crate) fn go_on_from(&self, next: u64) {
+        self.turns[0].0[0].fetch_max(next, Relaxed);
     }
 
     pub(crate) fn loads(&self) -> &[Arc<MemberLoad>] {
@@ -86,11 +91,6 @@ impl Seats {
         let slot = index + 1;
         &self.turns[slot / TURNS_PER_LINE].0[slot % TURNS_PER_LINE]
     }
-}
-
-/// One that is later than these.
-pub(crate) fn turn_after(turns: impl Iterator<Item = u64>) -> u64 {
-    turns.max().map_or(0, |turn| turn + 1)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -67,12 +67,20 @@ pub struct ShadowFigures {
 }
 
 impl Shadow {
-    /// `roster` as the shadow has it; `before`: what was remembered so far.
-    pub(crate) fn new<T>(roster: &[Seated<T>], record: Arc<ShadowRecord>, before: Option<&PolicyState>) -> Self {
+    /// `roster` as the shadow has it; `before`: what was remembered so far; `next_turn`: one that was not given out
+    /// yet.
+    pub(crate) fn new<T>(
+        roster: &[Seated<T>],
+        record: Arc<ShadowRecord>,
+        before: Option<&PolicyState>,
+        next_turn: u64,
+    ) -> Self {
         let loads = roster.iter().map(|seated| Arc::clone(&seated.member.load)).collect();
         let turns: Vec<u64> = roster.iter().map(|seated| seated.turn).collect();
         let state = PolicyState::new(&record.policy.into(), roster, before);
-        Self { seats: Seats::new(loads, &turns), state, record }
+        let seats = Seats::new(loads, &turns);
+        seats.go_on_from(next_turn);
+        Self { seats, state, record }
     }
 
     pub(crate) fn seats(&self) -> &Seats {

@@ -368,8 +368,12 @@ fn who_does_not_read_is_as_slow_as_it_reads_and_has_that_much_before_it() {
     assert_eq!(verdict.finish, within(1_500, 1_505));
     let verdict = client.lag(1_500, 36, 180, 1_000);
     assert_eq!((verdict.processing_ns, verdict.finish), (5 * MS, within(2_500, 2_505)), "believed for a second");
-    let verdict = client.estimate.caught_up();
+    let verdict = client.estimate.caught_up(4, 20 * MS);
     assert_eq!((verdict.flags, verdict.processing_ns, verdict.finish), (0, 5 * MS, Finish::Keep));
+    client.lag(1_600, 0, 100, 1_000);
+    let verdict = client.estimate.caught_up(200, 20 * MS);
+    assert_eq!((verdict.flags, verdict.processing_ns), (0, MS / 10), "what it reads at once does not take it long");
+    assert_eq!(client.estimate.caught_up(1, SECOND).processing_ns, MS / 10, "it was given no more to read");
 }
 
 #[test]

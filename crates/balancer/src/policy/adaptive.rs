@@ -36,6 +36,8 @@ pub(crate) struct Sighting {
     pub(crate) index: usize,
     /// F when it was compared.
     pub(crate) finish: u64,
+    /// Whether turns had a part in it.
+    pub(crate) is_by_turn: bool,
 }
 
 /// All that decides about a member; times in ns.
@@ -58,13 +60,13 @@ pub(crate) fn choose(seats: &Seats, view: &View, dispatch: &Dispatch, rng: &mut 
     if view.mean_ns == 0 && !view.has_evidence && len <= SCAN_MAX {
         // All waits are 0.
         let index = round_robin::choose(seats)?.index;
-        return Some(Sighting { index, finish: seats.loads()[index].hot().finish() });
+        return Some(Sighting { index, finish: seats.loads()[index].hot().finish(), is_by_turn: true });
     }
     let scan = Scan { view, now: dispatch.at.0 };
     if len > SCAN_MAX {
         let seen = match view.mean_ns {
             0 => in_turn(seats, seats.peek_turn() as usize % len),
-            _ => scan.best_of_some(seats, rng),
+            _ => scan.best_of_some(seats, rng).map(|seen| Sighting { is_by_turn: false, ..seen }),
         };
         if let Some(seen) = seen.filter(|seen| seats.loads()[seen.index].rank() == READY) {
             return Some(seen);
@@ -73,11 +75,11 @@ pub(crate) fn choose(seats: &Seats, view: &View, dispatch: &Dispatch, rng: &mut 
     scan.best_of_all(seats)
 }
 
-/// The turn of a seat that `choose` chose is over. Where turns are not looked at, that costs nothing.
+/// The turn of a seat that `choose` chose is over. Where turns were not looked at, that costs nothing.
 #[inline(always)]
-pub(crate) fn end_turn(seats: &Seats, index: usize, view: &View) {
-    if seats.loads().len() <= SCAN_MAX || view.mean_ns == 0 {
-        seats.set_turn(index);
+pub(crate) fn end_turn(seats: &Seats, seen: Sighting) {
+    if seen.is_by_turn {
+        seats.set_turn(seen.index);
     }
 }
 
@@ -137,8 +139,13 @@ fn without_acks(hot: &Hot, flags: u8, view: &View, arrival: u64, finish: u64, se
         0 => finish,
         // Such a member is watched by its due acknowledgement instead.
         _ if flags & flag::ACKS == 0 && hot.marks() & mark::ASKED != 0 => finish,
-        // What has not left for its socket cannot be finished.
-        unsent => finish.max(arrival.saturating_add(unsent.saturating_mul(service))),
+        // What has not left for its socket cannot be finished. Where the only speeds known are of members that lag, they
+        // say nothing of others.
+        unsent => {
+            let is_guess = is_silent && !view.has_evidence && hot.speed().processing_ns() == 0;
+            let service = if is_guess { view.floor_ns() } else { service };
+            finish.max(arrival.saturating_add(unsent.saturating_mul(service)))
+        }
     }
 }
 
@@ -200,7 +207,7 @@ impl Scan<'_> {
     fn confirmed(&self, loads: &[Arc<MemberLoad>], least: Least) -> Option<Sighting> {
         let hot = loads.get(least.index)?.hot();
         let finish = hot.finish();
-        (self.key(hot) == least.key).then_some(Sighting { index: least.index, finish })
+        (self.key(hot) == least.key).then_some(Sighting { index: least.index, finish, is_by_turn: true })
     }
 
     #[inline(never)]
@@ -249,7 +256,7 @@ struct Best {
 }
 
 impl Best {
-    const NONE: Self = Self { merit: u128::MAX, sighting: Sighting { index: 0, finish: 0 } };
+    const NONE: Self = Self { merit: u128::MAX, sighting: Sighting { index: 0, finish: 0, is_by_turn: true } };
 
     #[inline(always)]
     fn compare(&mut self, index: usize, finish: u64, key: u64, turn: u64) {
@@ -277,7 +284,7 @@ fn in_turn(seats: &Seats, start: usize) -> Option<Sighting> {
     let len = seats.loads().len();
     let index = (start..start + len).map(|index| index % len).find(|&index| seats.loads()[index].rank() == READY);
     let index = index.unwrap_or(start);
-    Some(Sighting { index, finish: seats.loads()[index].hot().finish() })
+    Some(Sighting { index, finish: seats.loads()[index].hot().finish(), is_by_turn: true })
 }
 
 const READY: u64 = 0;

@@ -21,8 +21,8 @@ pub(super) struct Lag {
 pub(super) enum Reading {
     /// It has read so many messages within `span`, and `unread` are left.
     Lags { read: u64, span: Duration, unread: u64 },
-    /// It has read all, after it had not.
-    CaughtUp,
+    /// It has read all, after it had not; so many messages within `span`.
+    CaughtUp { read: u64, span: Duration },
 }
 
 impl Lag {
@@ -38,7 +38,8 @@ impl Lag {
         }
         let Some(state) = ends.state() else {
             self.ends = None;
-            return self.progress.is_behind.then_some(Reading::CaughtUp); // for all that can be said
+            // For all that can be said.
+            return self.progress.is_behind.then_some(Reading::CaughtUp { read: 0, span: Duration::ZERO });
         };
         self.progress.look(state, written, now)
     }
@@ -79,9 +80,10 @@ impl Progress {
         self.is_behind = state.unsent > 0 || closed > widest / BEHIND_FROM;
         (self.messages, self.written, self.unread) = (0, written, unread);
         self.since = self.is_behind.then_some(now);
+        let read = read / per_message;
         match self.is_behind {
-            true => Some(Reading::Lags { read: read / per_message, span, unread: unread / per_message }),
-            false => was_behind.then_some(Reading::CaughtUp),
+            true => Some(Reading::Lags { read, span, unread: unread / per_message }),
+            false => was_behind.then_some(Reading::CaughtUp { read, span }),
         }
     }
 
@@ -187,7 +189,7 @@ mod tests {
         client.send(1_300, 700);
         assert_lags(client.look(1_300, 50_000, 40_000, 0), (0, 100, (50_000 + u64::from(WINDOW)) / 100));
         client.send(9_000, 10);
-        assert_eq!(client.look(9_000, 0, 0, WINDOW), Some(Reading::CaughtUp));
+        assert!(matches!(client.look(9_000, 0, 0, WINDOW), Some(Reading::CaughtUp { read: 1_000.., .. })));
         client.send(9_020, 10);
         assert_eq!(client.look(9_020, 0, 0, WINDOW), None);
     }
@@ -201,7 +203,7 @@ mod tests {
             client.send(1_000 * seconds, 100);
             match client.look(1_000 * seconds, 0, 0, WINDOW / 2) {
                 Some(Reading::Lags { .. }) => assert!(seconds < 90),
-                ended => break assert_eq!(ended, Some(Reading::CaughtUp)),
+                ended => break assert!(matches!(ended, Some(Reading::CaughtUp { .. }))),
             }
         }
         assert!(seconds > 5, "{seconds}");

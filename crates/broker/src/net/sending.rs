@@ -166,7 +166,7 @@ impl<S: Stream> ConnectionTask<S> {
         let load = &self.lease.client.load;
         match lag.wrote(messages, self.transport.written(), now.at) {
             Some(Reading::Lags { read, span, unread }) => load.lags(read, span, unread, now.nanos),
-            Some(Reading::CaughtUp) => load.caught_up(now.nanos),
+            Some(Reading::CaughtUp { read, span }) => load.caught_up(read, span, now.nanos),
             None => {}
         }
     }

@@ -53,9 +53,10 @@ impl Subscriptions {
 }
 
 /// About the bytes of memory that a subscription to `filter` costs at most, here and in the router's index: a level
-/// of a filter with wildcards that nobody shares is a node of a tree of its own.
+/// of a filter with wildcards, or below `$SYS/share/`, that nobody shares is a node of a tree of its own.
 fn weight(filter: &TopicFilter) -> usize {
-    let nodes = if filter.has_wildcard() { filter.levels().count() } else { 0 };
+    let is_in_tree = filter.has_wildcard() || filter.as_bytes().starts_with(b"$SYS/share/");
+    let nodes = if is_in_tree { filter.levels().count() } else { 0 };
     let group = if filter.is_shared() { GROUP_BYTES + filter.as_bytes().len() } else { 0 };
     SUBSCRIPTION_BYTES + 2 * filter.as_bytes().len() + nodes * NODE_BYTES + group
 }

@@ -13,8 +13,8 @@ pub(super) struct Move {
 ///
 /// One more thread is taken when one has hardly a moment to spare, one less when those that stay would have plenty. The
 /// gap between the two keeps it from going back and forth. A thread more is a trial: threads that wake each other take more
-/// processor time for the same work, and processors may be busy with something else. So if all are full as before, and not
-/// more is done, it is given back.
+/// processor time for the same work, and processors may be busy with something else. So if they are busy for longer than
+/// before, and not more is done, it is given back.
 #[derive(Debug)]
 pub(super) struct Spread {
     /// Part of the time for which each thread was busy, smoothed.
@@ -37,6 +37,8 @@ pub(super) struct Spread {
 #[derive(Debug)]
 struct Trial {
     rate_before: f64,
+    /// Sum of the parts for which threads were busy.
+    busy_before: f64,
     /// Looks until it is judged.
     left: u32,
 }
@@ -87,7 +89,7 @@ impl Spread {
     /// Ends a trial that is over: one less again, if the last one was of no use.
     fn judge(&mut self) -> Option<Move> {
         let trial = self.trial.take_if(|trial| trial.left == 0)?;
-        if self.least_busy().1 < FULL || self.rate > trial.rate_before * GAIN {
+        if self.sum() < trial.busy_before * WASTE || self.rate > trial.rate_before * GAIN {
             self.next_pause = PAUSE_FIRST;
             return None;
         }
@@ -104,8 +106,8 @@ impl Spread {
             return None;
         }
         let to = self.active;
+        self.trial = Some(Trial { rate_before: self.rate, busy_before: self.sum(), left: TRIAL });
         self.active += 1;
-        self.trial = Some(Trial { rate_before: self.rate, left: TRIAL });
         Some(Move { from, to, share: 0.5 })
     }
 
@@ -117,8 +119,7 @@ impl Spread {
 
     /// One less.
     fn less(&mut self) -> Option<Move> {
-        let sum: f64 = self.busy[..self.active].iter().sum();
-        let is_calm = self.active > 1 && sum < PLENTY * (self.active - 1) as f64;
+        let is_calm = self.active > 1 && self.sum() < PLENTY * (self.active - 1) as f64;
         self.calm = if is_calm { self.calm + 1 } else { 0 };
         if self.calm < CALM {
             return None;
@@ -131,6 +132,10 @@ impl Spread {
         self.trial = None;
         self.active -= 1;
         Move { from: self.active, to: self.least_busy().0, share: 1.0 }
+    }
+
+    fn sum(&self) -> f64 {
+        self.at_work().map(|(_, busy)| busy).sum()
     }
 
     fn busiest(&self) -> (usize, f64) {
@@ -160,6 +165,8 @@ const SETTLING: u32 = 3;
 const TRIAL: u32 = 12;
 /// What has to be done more with it.
 const GAIN: f64 = 1.1;
+/// If not: for how much longer the threads may be busy with it, all together.
+const WASTE: f64 = 1.3;
 /// Looks from a trial in vain to the next one: ten seconds, then twice as many, up to this.
 const PAUSE_FIRST: u32 = 100;
 const PAUSE_MOST: u32 = 800;
@@ -232,7 +239,7 @@ mod tests {
         let mut spread = Spread::new(2);
         vain_looks(&mut spread, 20, &[0.8, 0.0]);
         assert_eq!(vain_looks(&mut spread, 3, &[0.95, 0.0]).len(), 1);
-        assert_eq!(vain_looks(&mut spread, 100, &[0.7, 0.65]), []);
+        assert_eq!(vain_looks(&mut spread, 100, &[0.55, 0.56]), []);
         assert_eq!(spread.active(), 2);
     }
 }

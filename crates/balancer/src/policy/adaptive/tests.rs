@@ -168,8 +168,33 @@ fn who_does_not_read_is_passed_over_where_nobody_else_gives_evidence() {
     book(&lagging, NOW_MS + 500, false);
     lagging.written(1, 100, false, Nanos((NOW_MS + 500) * MS));
     assert_eq!(waits(NOW_MS + 500), [5, 0], "it is given as much as it reads");
-    lagging.caught_up(Nanos((NOW_MS + 500) * MS));
+    lagging.caught_up(4, Duration::from_millis(20), Nanos((NOW_MS + 500) * MS));
     assert_eq!(waits(NOW_MS + 500), [0, 0]);
+}
+
+#[test]
+fn who_lags_is_no_measure_of_what_waits_for_others() {
+    let [lagging, other] = [load(), load()];
+    lagging.lags(0, Duration::from_secs(1), 100, Nanos(NOW_MS * MS));
+    (0..10).for_each(|_| book(&other, NOW_MS, false));
+    let slow = View { mean_ns: 1_000 * MS, class: speed::class(1_000 * MS), has_evidence: false, has_unused: false };
+    let waits = [&lagging, &other].map(|load| weigh(load.hot(), &slow, NOW_MS * MS).wait / MS);
+    assert_eq!(waits, [1_000, 625]);
+}
+
+#[test]
+fn in_a_large_group_turns_are_taken_where_they_decide() {
+    let loads: Vec<_> = (0..100).map(|_| load()).collect();
+    loads[3..].iter().for_each(|load| load.set_availability(Availability::Offline));
+    let (seats, blind) = (seats(&loads), View { has_evidence: false, ..view() });
+    let (mut rng, mut counts) = (Rng::new(5), [0; 3]);
+    for _ in 0..3_000 {
+        let dispatch = Dispatch { at: Nanos(NOW_MS * MS), ..Dispatch::default() };
+        let seen = choose(&seats, &blind, &dispatch, &mut rng).expect("there are seats");
+        end_turn(&seats, seen);
+        counts[seen.index] += 1;
+    }
+    assert!(counts.iter().all(|count| (800..1_200).contains(count)), "{counts:?}");
 }
 
 #[test]
