@@ -244,11 +244,13 @@ impl Estimate {
         Verdict { finish: Finish::Within { least: finish, most }, ..self.verdict() }
     }
 
-    /// The client has read what was written for it; `read` messages of it within `span_ns`: it is as fast as that, at
-    /// least.
+    /// The client has read what was written for it, the last `read` messages within `span_ns`. It is as fast as all this
+    /// time says, at least: one that was held up for a moment and then reads all at once is not slow.
     pub(crate) fn caught_up(&mut self, read: u64, span_ns: u64) -> Verdict {
-        if self.has(flag::LAGS) && read > 0 {
-            self.mean.assume(self.mean.value().min(span_ns as f64 / read as f64), DRAIN_WEIGHT);
+        if self.has(flag::LAGS) {
+            self.reading.add(span_ns, read);
+            let read_ns = self.reading.processing_ns().unwrap_or(f64::INFINITY);
+            self.mean.assume(self.mean.value().min(read_ns), DRAIN_WEIGHT);
         }
         self.set(flag::LAGS, false);
         self.reading = Drain::default();

@@ -370,10 +370,10 @@ fn who_does_not_read_is_as_slow_as_it_reads_and_has_that_much_before_it() {
     assert_eq!((verdict.processing_ns, verdict.finish), (5 * MS, within(2_500, 2_505)), "believed for a second");
     let verdict = client.estimate.caught_up(4, 20 * MS);
     assert_eq!((verdict.flags, verdict.processing_ns, verdict.finish), (0, 5 * MS, Finish::Keep));
-    client.lag(1_600, 0, 100, 1_000);
-    let verdict = client.estimate.caught_up(200, 20 * MS);
-    assert_eq!((verdict.flags, verdict.processing_ns), (0, MS / 10), "what it reads at once does not take it long");
-    assert_eq!(client.estimate.caught_up(1, SECOND).processing_ns, MS / 10, "it was given no more to read");
+    assert_eq!(client.lag(3_500, 0, 480, 1_000).processing_ns, 480 * MS);
+    let verdict = client.estimate.caught_up(1_000, 20 * MS);
+    assert_eq!((verdict.flags, verdict.processing_ns), (0, MS / 2), "it was held up for half a second");
+    assert_eq!(client.estimate.caught_up(1, SECOND).processing_ns, MS / 2, "it was given no more to read");
 }
 
 #[test]
