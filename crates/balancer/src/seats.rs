@@ -15,13 +15,13 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Seats {
     loads: Box<[Arc<MemberLoad>]>,
-    /// The next turn to give out, and those of the members.
+    /// Those of the members, and behind them the next one to give out.
     turns: Box<[TurnLine]>,
 }
 
 /// Eight turns on a cache line of their own: pickers of one group write there, those of other groups never.
-/// Packed, since every picker of the group reads all of them anyway; in the first line with the next turn to give out,
-/// so that pickers of a small group pass one line from processor to processor and not two.
+/// Packed, since every picker of the group reads all of them anyway; and so does the next turn to give out, so that
+/// pickers of a small group pass one line from processor to processor and not two.
 ///
 /// Written by pickers ([`Seats::try_take_turn`], [`Seats::take_turn`], [`Seats::set_turn`]), read by pickers and by writers
 /// who copy it into the next snapshot. `Relaxed`: the comparison in `compare_exchange` needs only the modification order
@@ -43,7 +43,7 @@ impl Seats {
 
     /// No turn is given out that was given out before.
     pub(crate) fn go_on_from(&self, next: u64) {
-        self.turns[0].0[0].fetch_max(next, Relaxed);
+        self.next().fetch_max(next, Relaxed);
     }
 
     pub(crate) fn loads(&self) -> &[Arc<MemberLoad>] {
@@ -51,10 +51,8 @@ impl Seats {
     }
 
     /// Loads and turns side by side, for the scans that need every turn.
-    pub(crate) fn by_line(&self) -> impl Iterator<Item = (&[Arc<MemberLoad>], &[AtomicU64])> {
-        let (first, others) = self.loads.split_at(self.loads.len().min(TURNS_PER_LINE - 1));
-        let others = others.chunks(TURNS_PER_LINE).zip(self.turns[1..].iter().map(|line| &line.0[..]));
-        std::iter::once((first, &self.turns[0].0[1..])).chain(others)
+    pub(crate) fn by_line(&self) -> impl Iterator<Item = (&[Arc<MemberLoad>], &[AtomicU64; TURNS_PER_LINE])> {
+        self.loads.chunks(TURNS_PER_LINE).zip(self.turns.iter().map(|line| &line.0))
     }
 
     pub(crate) fn turn(&self, index: usize) -> u64 {
@@ -63,12 +61,12 @@ impl Seats {
 
     /// The next turn to give out, which is given out.
     pub(crate) fn next_turn(&self) -> u64 {
-        self.turns[0].0[0].fetch_add(1, Relaxed)
+        self.next().fetch_add(1, Relaxed)
     }
 
     /// The next turn to give out, which is not given out.
     pub(crate) fn peek_turn(&self) -> u64 {
-        self.turns[0].0[0].load(Relaxed)
+        self.next().load(Relaxed)
     }
 
     /// Sets the turn to `ticket` if it is still what the picker saw; fails if another picker was faster.
@@ -88,8 +86,11 @@ impl Seats {
     }
 
     fn turn_at(&self, index: usize) -> &AtomicU64 {
-        let slot = index + 1;
-        &self.turns[slot / TURNS_PER_LINE].0[slot % TURNS_PER_LINE]
+        &self.turns[index / TURNS_PER_LINE].0[index % TURNS_PER_LINE]
+    }
+
+    fn next(&self) -> &AtomicU64 {
+        self.turn_at(self.loads.len())
     }
 }
 
@@ -117,7 +118,7 @@ impl Seats {
     }
 }
 
-const TURNS_PER_LINE: usize = 8;
+pub(crate) const TURNS_PER_LINE: usize = 8;
 
 #[cfg(all(test, not(loom)))]
 mod tests {

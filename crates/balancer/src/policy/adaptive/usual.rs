@@ -16,7 +16,7 @@ use crate::{
     group_view::View,
     hot::{Hot, mark},
     load::MemberLoad,
-    seats::Seats,
+    seats::{Seats, TURNS_PER_LINE},
     sync::Relaxed,
 };
 
@@ -59,11 +59,9 @@ impl Usual {
     #[inline(never)]
     fn of_all<const TRY: bool>(&self, seats: &Seats) -> Least {
         let mut least = Least::NONE;
-        let mut index = 0;
-        for (loads, turns) in seats.by_line() {
-            for (load, turn) in loads.iter().zip(turns) {
-                least.compare(self.key::<TRY>(load.hot()), turn.load(Relaxed), index);
-                index += 1;
+        for (line, (loads, turns)) in seats.by_line().enumerate() {
+            for (index, (load, turn)) in loads.iter().zip(turns).enumerate() {
+                least.compare(self.key::<TRY>(load.hot()), turn.load(Relaxed), line * TURNS_PER_LINE + index);
             }
         }
         least
