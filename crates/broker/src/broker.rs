@@ -75,7 +75,8 @@ impl BrokerBuilder {
 
     /// Serves connections on threads of the broker's own, at most so many (1 to 256), instead of on the runtime that it is
     /// started on. As few are at work as there is work for: connections move from one to another. The threads end with the
-    /// [`Broker`], and connections that are still open with them.
+    /// [`Broker`], and connections that are still open with them: [`Broker::shutdown`] ends those first. Each has a runtime
+    /// of one thread: what an [`Authenticator`] or [`Authorizer`] does there keeps all its connections waiting.
     #[must_use]
     pub fn threads(self, threads: usize) -> Self {
         Self { threads: Some(threads), ..self }

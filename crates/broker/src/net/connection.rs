@@ -317,8 +317,12 @@ impl<S: Stream> ConnectionTask<S> {
             }
         }
         self.send_allowed(context, quota, room, &mut ready);
-        if ready.sent && ready.control.is_none() {
-            self.write_at_once(context, &mut ready)?;
+        if ready.sent && ready.control.is_none() && room > 0 {
+            let written = self.write_at_once(context, &mut ready);
+            // What came before a socket broke is applied first; the next write finds it as broken.
+            if ready.read.is_none() && !ready.resumed {
+                written?;
+            }
         }
         self.relieve(context);
         if let Some(reauthentication) = &mut self.reauthentication

@@ -11,8 +11,10 @@ use super::tcp_state::{Ends, TcpState};
 /// Looks at what a client has not read, while it is sent QoS 0 messages of share groups.
 #[derive(Debug)]
 pub(super) struct Lag {
-    /// `None` once nothing was told of it.
+    /// `None` once nothing is told of it.
     ends: Option<Ends>,
+    /// Questions in a row that were not answered.
+    failures: u8,
     progress: Progress,
 }
 
@@ -26,8 +28,8 @@ pub(super) enum Reading {
 }
 
 impl Lag {
-    pub(super) fn new(ends: Ends) -> Self {
-        Self { ends: Some(ends), progress: Progress::default() }
+    pub(super) fn new(ends: Ends, written: u64) -> Self {
+        Self { ends: Some(ends), failures: 0, progress: Progress { written, ..Progress::default() } }
     }
 
     /// So many messages more have been written, `written` bytes of the connection in all. Looks, if it is time to.
@@ -37,10 +39,14 @@ impl Lag {
             return None;
         }
         let Some(state) = ends.state() else {
-            self.ends = None;
+            self.failures += 1;
+            if self.failures == FAILURES_MAX {
+                self.ends = None;
+            }
             // For all that can be said.
             return self.progress.is_behind.then_some(Reading::CaughtUp { read: 0, span: Duration::ZERO });
         };
+        self.failures = 0;
         self.progress.look(state, written, now)
     }
 }
@@ -109,6 +115,8 @@ const BYTES_MIN: u64 = 4096;
 const BEHIND_FROM: u32 = 4;
 /// Of a longer time it is not known for how much of it the client had anything to read.
 const SPAN_MAX: Duration = Duration::from_secs(2);
+/// Questions in vain after which no more are asked.
+const FAILURES_MAX: u8 = 10;
 /// In which time a window is forgotten, and how much of that one look may account for.
 const FADES: Duration = Duration::from_secs(30);
 const FADES_MAX: Duration = Duration::from_secs(1);

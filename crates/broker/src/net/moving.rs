@@ -3,7 +3,6 @@
 use std::pin::Pin;
 
 use super::connection::ConnectionTask;
-use super::relief::Relief;
 use super::stream::Stream;
 use crate::threads::Home;
 
@@ -40,6 +39,7 @@ impl<S: Stream> ConnectionTask<S> {
             tracing::debug!(client = ?self.lease.client.id, %error, "its socket stays with the thread that it left");
         }
         self.set_timer();
-        self.relief = Relief::default();
+        self.throttle.set_timer();
+        self.relief.forget_timer();
     }
 }

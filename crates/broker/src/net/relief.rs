@@ -37,6 +37,13 @@ struct Watch {
 }
 
 impl Relief {
+    /// The next look needs a timer of the runtime that it is on.
+    pub(super) fn forget_timer(&mut self) {
+        if let Some(lookout) = &mut self.0 {
+            lookout.timer = None;
+        }
+    }
+
     /// Whether it is time to offer to others what waits: for how long nothing has been taken out.
     fn poll(&mut self, context: &mut Context<'_>, outbox: &Outbox) -> Option<Duration> {
         if outbox.keeps_back() {

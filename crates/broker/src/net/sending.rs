@@ -162,7 +162,7 @@ impl<S: Stream> ConnectionTask<S> {
     /// The socket has taken so many messages of share groups: looks now and then whether the client reads them.
     fn tell_lag(&mut self, messages: u32, now: Moment) {
         let ends = || Ends { peer: self.shared.peer, local: self.transport.local_address() };
-        let lag = self.lag.get_or_insert_with(|| Box::new(Lag::new(ends())));
+        let lag = self.lag.get_or_insert_with(|| Box::new(Lag::new(ends(), self.transport.written())));
         let load = &self.lease.client.load;
         match lag.wrote(messages, self.transport.written(), now.at) {
             Some(Reading::Lags { read, span, unread }) => load.lags(read, span, unread, now.nanos),

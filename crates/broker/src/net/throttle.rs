@@ -46,6 +46,13 @@ impl Throttle {
         self.0.as_mut().is_some_and(|limited| limited.count(now))
     }
 
+    /// Has its timer of the runtime that this is called on.
+    pub(super) fn set_timer(&mut self) {
+        if let Some(pause) = self.0.as_mut().and_then(|limited| limited.pause.as_mut()) {
+            *pause = Box::pin(tokio::time::sleep_until(pause.deadline()));
+        }
+    }
+
     pub(super) fn is_paused(&self) -> bool {
         self.0.as_ref().is_some_and(|limited| limited.pause.is_some())
     }

@@ -15,7 +15,10 @@ mod spread;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU32, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::time::{Duration, Instant};
 
 use tenbin_balancer::Rng;
@@ -103,32 +106,48 @@ impl Threads {
     }
 
     /// Where the connection of this number is to go on; asked when it has something to do.
+    ///
+    /// An order may be old when it is heard: nobody goes to a thread that is no longer at work, and nobody stays there.
     #[inline]
     pub(crate) fn leaves_to(&self, home: &mut Home, number: u64) -> Option<Home> {
-        let order = Order::from_word(self.all[usize::from(home.thread)].order.load(Relaxed));
-        if order.number == home.heard {
+        let order = self.order_of(usize::from(home.thread));
+        let is_new = order.number != home.heard;
+        let is_at_work = self.is_at_work(home.thread);
+        if is_at_work && !is_new {
             return None;
         }
         home.heard = order.number;
-        let is_meant = order.to != home.thread && order.means(number);
-        is_meant.then(|| self.home(usize::from(order.to)))
+        match (is_at_work, self.is_at_work(order.to)) {
+            (true, true) => (order.to != home.thread && order.means(number)).then(|| self.home(usize::from(order.to))),
+            (true, false) => None,
+            (false, true) if is_new => Some(self.home(usize::from(order.to))),
+            (false, _) => Some(self.home(0)),
+        }
     }
 
-    /// Whether somebody who is there has not heard the last order.
+    /// Whether [`leaves_to`](Self::leaves_to) has something new to say.
     pub(crate) fn has_orders(&self, home: &Home) -> bool {
-        Order::from_word(self.all[usize::from(home.thread)].order.load(Relaxed)).number != home.heard
+        self.order_of(usize::from(home.thread)).number != home.heard || !self.is_at_work(home.thread)
     }
 
     fn home(&self, thread: usize) -> Home {
-        let order = Order::from_word(self.all[thread].order.load(Relaxed));
-        Home { thread: thread as u8, heard: order.number }
+        Home { thread: thread as u8, heard: self.order_of(thread).number }
+    }
+
+    /// Acquires what was stored before the order was given: how many threads are at work.
+    fn order_of(&self, thread: usize) -> Order {
+        Order::from_word(self.all[thread].order.load(Acquire))
+    }
+
+    fn is_at_work(&self, thread: u8) -> bool {
+        usize::from(thread) < self.active.load(Relaxed)
     }
 
     fn give(&self, order: Move) {
         let word = &self.all[order.from].order;
         let last = Order::from_word(word.load(Relaxed));
         let (to, share) = (order.to as u8, (order.share * f64::from(u8::MAX)).ceil() as u8);
-        word.store(Order { number: last.number.wrapping_add(1), to, share }.to_word(), Relaxed);
+        word.store(Order { number: last.number.wrapping_add(1), to, share }.to_word(), Release);
     }
 
     fn busy(&self) -> impl Iterator<Item = Duration> {
@@ -228,11 +247,31 @@ mod tests {
         let mut home = threads.place();
         assert!(home.is_first());
         assert!(threads.leaves_to(&mut home, 1).is_none());
+        threads.active.store(2, Relaxed);
         threads.give(Move { from: 0, to: 1, share: 1.0 });
         assert!(threads.leaves_to(&mut threads.place(), 1).is_none(), "it came after that");
         let moved = threads.leaves_to(&mut home, 1).expect("all leave");
         assert!(!moved.is_first());
         assert!(threads.leaves_to(&mut home, 1).is_none(), "once");
         assert!(threads.leaves_to(&mut { moved }, 1).is_none());
+    }
+
+    #[test]
+    fn nobody_goes_to_a_thread_that_was_given_back_nor_stays_there() {
+        let (threads, _running) = Threads::start(3).expect("three threads");
+        let sleeper = threads.place();
+        threads.active.store(3, Relaxed);
+        threads.give(Move { from: 0, to: 1, share: 1.0 });
+        let mut others = [0, 1, 2].map(|thread| threads.home(thread));
+        // Both are given back before anybody wakes.
+        threads.active.store(2, Relaxed);
+        threads.give(Move { from: 2, to: 1, share: 1.0 });
+        threads.active.store(1, Relaxed);
+        threads.give(Move { from: 1, to: 0, share: 1.0 });
+        assert!(threads.has_orders(&sleeper) && threads.leaves_to(&mut { sleeper }, 1).is_none(), "its order is old");
+        let left: Vec<_> = others.iter_mut().map(|home| threads.leaves_to(home, 1)).collect();
+        assert!(left[0].is_none() && left[1..].iter().all(|home| home.is_some_and(Home::is_first)), "{left:?}");
+        let mut late = threads.home(1); // placed there at the last moment
+        assert!(threads.leaves_to(&mut late, 1).is_some_and(Home::is_first));
     }
 }

@@ -31,6 +31,9 @@ pub(super) struct Spread {
     /// Looks until the next trial, and after how many the one after that.
     pause: u32,
     next_pause: u32,
+    /// The same of evening out.
+    even_pause: u32,
+    next_even_pause: u32,
 }
 
 /// Whether one thread more is of any use.
@@ -39,6 +42,7 @@ struct Trial {
     rate_before: f64,
     /// Sum of the parts for which threads were busy.
     busy_before: f64,
+    threads_before: f64,
     /// Looks until it is judged.
     left: u32,
 }
@@ -54,6 +58,8 @@ impl Spread {
             trial: None,
             pause: 0,
             next_pause: PAUSE_FIRST,
+            even_pause: 0,
+            next_even_pause: 1,
         }
     }
 
@@ -69,6 +75,10 @@ impl Spread {
         }
         self.rate += (rate - self.rate) / 4.0;
         self.pause = self.pause.saturating_sub(1);
+        self.even_pause = self.even_pause.saturating_sub(1);
+        if self.busiest().1 < FULL {
+            (self.even_pause, self.next_even_pause) = (0, 1);
+        }
         if self.busiest().1 < ROOM {
             (self.pause, self.next_pause) = (0, PAUSE_FIRST); // what was learned is of another load
         }
@@ -89,7 +99,8 @@ impl Spread {
     /// Ends a trial that is over: one less again, if the last one was of no use.
     fn judge(&mut self) -> Option<Move> {
         let trial = self.trial.take_if(|trial| trial.left == 0)?;
-        if self.sum() < trial.busy_before * WASTE || self.rate > trial.rate_before * GAIN {
+        let is_no_waste = self.sum() < trial.busy_before + WASTE;
+        if is_no_waste || self.rate > trial.rate_before * (1.0 + GAIN / trial.threads_before) {
             self.next_pause = PAUSE_FIRST;
             return None;
         }
@@ -106,15 +117,22 @@ impl Spread {
             return None;
         }
         let to = self.active;
-        self.trial = Some(Trial { rate_before: self.rate, busy_before: self.sum(), left: TRIAL });
+        let (rate_before, busy_before, threads_before) = (self.rate, self.sum(), self.active as f64);
+        self.trial = Some(Trial { rate_before, busy_before, threads_before, left: TRIAL });
         self.active += 1;
         Some(Move { from, to, share: 0.5 })
     }
 
-    /// Somebody at work has room for some of what the busiest one does.
-    fn even(&self) -> Option<Move> {
+    /// Somebody at work has room for some of what the busiest one does. Where that is one connection's doing it does not
+    /// help, and is tried less and less often.
+    fn even(&mut self) -> Option<Move> {
         let ((from, most), (to, least)) = (self.busiest(), self.least_busy());
-        (most >= FULL && least < ROOM).then(|| Move { from, to, share: (most - least) / most / 2.0 })
+        if most < FULL || least >= ROOM || self.even_pause > 0 {
+            return None;
+        }
+        self.even_pause = self.next_even_pause;
+        self.next_even_pause = (self.next_even_pause * 2).min(PAUSE_FIRST);
+        Some(Move { from, to, share: (most - least) / most / 2.0 })
     }
 
     /// One less.
@@ -163,10 +181,10 @@ const CALM: u32 = 20;
 const SETTLING: u32 = 3;
 /// Looks from one thread more to the judgement: some seconds' tenths, for moves and what evens them out.
 const TRIAL: u32 = 12;
-/// What has to be done more with it.
-const GAIN: f64 = 1.1;
-/// If not: for how much longer the threads may be busy with it, all together.
-const WASTE: f64 = 1.3;
+/// What has to be done more with it, of what one thread did before.
+const GAIN: f64 = 0.1;
+/// If not: for how much of a thread's time more all may be busy with it.
+const WASTE: f64 = 0.3;
 /// Looks from a trial in vain to the next one: ten seconds, then twice as many, up to this.
 const PAUSE_FIRST: u32 = 100;
 const PAUSE_MOST: u32 = 800;
@@ -241,5 +259,13 @@ mod tests {
         assert_eq!(vain_looks(&mut spread, 3, &[0.95, 0.0]).len(), 1);
         assert_eq!(vain_looks(&mut spread, 100, &[0.55, 0.56]), []);
         assert_eq!(spread.active(), 2);
+    }
+
+    #[test]
+    fn one_connection_that_fills_a_thread_is_not_sent_about_for_ever() {
+        let mut spread = Spread::new(2);
+        looks(&mut spread, 6, &[1.0, 0.0]);
+        let moves = vain_looks(&mut spread, 600, &[1.0, 0.1]);
+        assert!((3..20).contains(&moves.len()), "{}", moves.len());
     }
 }
