@@ -227,19 +227,19 @@ impl Estimate {
     /// second: whoever has not read by then is asked again by a message.
     pub(crate) fn lags(&mut self, seen: &Observed, read: u64, span_ns: u64, unread: u64) -> Verdict {
         if self.is_in_ack_mode() || self.has(flag::REPORTS) {
-            return self.caught_up(read, span_ns);
+            return self.forget_lag();
         }
         self.reading.add(span_ns, read);
         let message_ns = self.reading.least_ns().min(LAG_BELIEVED_NS as f64);
         let wait_ns = (unread as f64 * message_ns) as u64;
         if wait_ns < LAG_LEAST_NS {
-            return self.caught_up(read, span_ns);
+            return self.ends_to_lag();
         }
         self.set(flag::LAGS, true);
         self.mean.assume(message_ns, DRAIN_WEIGHT);
         self.correction = 1.0;
         let finish = seen.now.saturating_add(wait_ns.min(LAG_BELIEVED_NS));
-        // Not exactly: a pick that came in between knows less of it. What was booked before is among the unread.
+        // Not exactly: a pick that came in between knows less of it. What was booked before is mostly among the unread.
         let most = finish.saturating_add(self.processing_ns().unwrap_or(0).min(LAG_BELIEVED_NS));
         Verdict { finish: Finish::Within { least: finish, most }, ..self.verdict() }
     }
@@ -247,11 +247,23 @@ impl Estimate {
     /// The client has read what was written for it, the last `read` messages within `span_ns`. It is as fast as all this
     /// time says, at least: one that was held up for a moment and then reads all at once is not slow.
     pub(crate) fn caught_up(&mut self, read: u64, span_ns: u64) -> Verdict {
+        if self.is_in_ack_mode() || self.has(flag::REPORTS) {
+            return self.forget_lag();
+        }
+        self.reading.add(span_ns, read);
+        self.ends_to_lag()
+    }
+
+    /// It has read so far, by all that is known of its reading.
+    fn ends_to_lag(&mut self) -> Verdict {
         if self.has(flag::LAGS) {
-            self.reading.add(span_ns, read);
             let read_ns = self.reading.processing_ns().unwrap_or(f64::INFINITY);
             self.mean.assume(self.mean.value().min(read_ns), DRAIN_WEIGHT);
         }
+        self.forget_lag()
+    }
+
+    fn forget_lag(&mut self) -> Verdict {
         self.set(flag::LAGS, false);
         self.reading = Drain::default();
         self.verdict()

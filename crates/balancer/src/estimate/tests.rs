@@ -392,8 +392,14 @@ fn what_is_read_soon_is_no_lag_nor_is_anything_of_who_gives_better_evidence() {
         Verdict { processing_ns: 0, flags: 0, finish: Finish::Keep, due: None }
     );
     assert_eq!(client.lag(1_020, 4, 20, 1_000).flags, flag::LAGS, "what was before is no excuse");
-    client.report(2_000, 3, 25);
-    assert_eq!(client.lag(2_020, 4, 20, 1_000).flags, flag::REPORTS);
+    let reported = client.report(2_000, 3, 25);
+    let verdict = client.lag(2_020, 4, 20, 1_000);
+    assert_eq!(verdict.flags, flag::REPORTS);
+    assert_eq!(verdict.processing_ns, reported.processing_ns, "nor does it change what reports say");
+    let mut client = Client::new();
+    client.lag(1_000, 0, 100, 1_000);
+    let verdict = client.lag(1_500, 20, 500, 1);
+    assert_eq!((verdict.flags, verdict.processing_ns), (0, 30 * MS), "600 ms in all: each look counts once");
     let mut client = Client::new();
     client.acknowledge(1_000, 1_020, 0);
     let verdict = client.lag(1_040, 4, 40, 1_000);

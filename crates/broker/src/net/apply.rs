@@ -10,7 +10,8 @@ use tenbin_codec::{
 };
 use tenbin_session::{Event, Publication, SessionExpiry, Violation};
 
-use super::connection::{ConnectionTask, End};
+use super::connection::ConnectionTask;
+use super::ending::End;
 use super::stream::Stream;
 use super::weight::weight_in;
 use super::words::words;

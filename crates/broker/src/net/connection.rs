@@ -5,16 +5,14 @@ use std::num::NonZeroU16;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tenbin_balancer::Acknowledged;
-use tenbin_codec::{
-    Decoded, Decoder, Disconnect, DisconnectProperties, Packet, PacketType, QoS, ReasonCode, ReportCarriers, Text, Will,
-};
-use tenbin_session::{Connection, Delivery, PendingAck, SessionExpiry, Violation};
+use tenbin_codec::{Decoded, Decoder, Packet, QoS, ReasonCode, ReportCarriers, Will};
+use tenbin_session::{Connection, Delivery, PendingAck, SessionExpiry};
 use tokio::time::Sleep;
 
-use super::authentication::Refusal;
+use super::ending::End;
 use super::handshake::{self, Accepted};
 use super::lag::Lag;
 use super::listener::OpenConnection;
@@ -27,7 +25,6 @@ use super::transport::Transport;
 use super::unwritten::Unwritten;
 use super::words::words;
 use crate::auth::{Answer, Standing, enforcement};
-use crate::lifecycle::{self, ConnectionEnd};
 use crate::outbox::Control;
 use crate::registry::Lease;
 use crate::router::Publisher;
@@ -50,7 +47,10 @@ pub(super) struct Newcomer<S> {
 /// and end are boxes of their own: what they need is not kept for as long as the connection lasts.
 pub(super) async fn serve<S: Stream>(newcomer: Box<Newcomer<S>>) {
     let Some(mut task) = Box::pin(begin(newcomer)).await else { return };
-    let ended = task.run().await;
+    let ended = match task.start() {
+        Ok(()) => task.run().await,
+        Err(end) => Err(end),
+    };
     Box::pin(task.leave(ended)).await;
 }
 
@@ -59,7 +59,7 @@ async fn begin<S: Stream>(newcomer: Box<Newcomer<S>>) -> Option<ConnectionTask<S
     let Newcomer { shared, stream, listener, home } = *newcomer;
     let mut transport = Transport::new(stream);
     if home.is_some_and(|home| !home.is_first())
-        && let Err(error) = transport.register_again()
+        && let Err(error) = transport.stream().register_again()
     {
         tracing::debug!(peer = %shared.peer, %error, "its socket stays with the thread that accepted it");
     }
@@ -73,30 +73,10 @@ async fn begin<S: Stream>(newcomer: Box<Newcomer<S>>) -> Option<ConnectionTask<S
     }
 }
 
-/// Why a connection is over.
-#[derive(Debug)]
-pub(super) enum End {
-    /// The client said DISCONNECT.
-    Disconnect(ReasonCode),
-    /// The socket is closed or broken.
-    Closed(std::io::Error),
-    /// The client broke a rule.
-    Violation(Violation),
-    /// Asked for from within.
-    Control(Control),
-    /// It authenticated again, in vain.
-    Refused(Refusal),
-    /// Its credentials do not hold any more.
-    Revoked,
-    /// It waits for an answer that is larger than its Maximum Packet Size.
-    AnswerTooLarge(PacketType),
-}
-
 pub(super) struct ConnectionTask<S> {
     pub(super) shared: OpenConnection,
     /// On which thread of the broker's own it is, if on one.
     pub(super) home: Option<Home>,
-    is_started: bool,
     pub(super) lease: Lease,
     pub(super) connection: Connection,
     pub(super) publisher: Publisher,
@@ -192,7 +172,6 @@ impl<S: Stream> ConnectionTask<S> {
         } = accepted;
         Self {
             home,
-            is_started: false,
             publisher: Publisher::of(&shared.router, &lease.client.receiver(), &lease.client.id),
             acks: Vec::new(),
             will,
@@ -221,9 +200,6 @@ impl<S: Stream> ConnectionTask<S> {
 
     /// Until the connection is over, or is to go on elsewhere.
     pub(super) async fn run(&mut self) -> Result<Home, End> {
-        if !self.is_started {
-            self.start()?;
-        }
         loop {
             let ready = std::future::poll_fn(|context| self.poll_ready(context)).await;
             let turn = ready.map_err(End::Closed).and_then(|ready| self.handle(ready, Instant::now()))?;
@@ -243,7 +219,6 @@ impl<S: Stream> ConnectionTask<S> {
 
     /// What may have changed since CONNECT, and what came right behind it.
     fn start(&mut self) -> Result<(), End> {
-        self.is_started = true;
         self.set_timer();
         if self.lease.is_superseded() {
             return Err(End::Control(Control::TakenOver));
@@ -442,7 +417,7 @@ impl<S: Stream> ConnectionTask<S> {
         result
     }
 
-    fn count_traffic(&mut self) {
+    pub(super) fn count_traffic(&mut self) {
         let metrics = &self.shared.metrics;
         let (received, sent) = self.transport.take_traffic();
         metrics.bytes_received.add(received);
@@ -470,13 +445,6 @@ impl<S: Stream> ConnectionTask<S> {
         if is_written { Ok(()) } else { Err(End::AnswerTooLarge(packet_type)) }
     }
 
-    /// Says goodbye and where to go on; only to clients that authenticate again, so at v5.
-    fn refer(&mut self, reason: ReasonCode, server: Text) {
-        let properties = DisconnectProperties { server_reference: Some(server), ..DisconnectProperties::default() };
-        let disconnect = Disconnect { reason, properties: Some(Box::new(properties)) };
-        self.connection.write(&Packet::Disconnect(disconnect), Instant::now(), &mut self.transport.out);
-    }
-
     /// Whether the client is still who it was after a change of rights. What waits to be sent again is judged anew.
     fn take_rights_over(&mut self) -> Result<(), End> {
         let rights = &self.lease.client.rights;
@@ -490,80 +458,9 @@ impl<S: Stream> ConnectionTask<S> {
             Standing::Stale | Standing::Revoked => Err(End::Revoked),
         }
     }
-
-    /// Ends, or goes on elsewhere.
-    pub(super) async fn leave(self, ended: Result<Home, End>) {
-        match ended {
-            Ok(home) => self.move_to(home),
-            Err(end) => self.finish(end).await,
-        }
-    }
-
-    /// Gives the session back first, so that nobody waits for this client's socket, then says goodbye.
-    async fn finish(mut self, end: End) {
-        self.count_traffic();
-        let peer = self.shared.peer;
-        let client = self.lease.client.id.clone();
-        let normal = matches!(end, End::Disconnect(ReasonCode::Success));
-        let mut server_reference = None;
-        let reason = match &end {
-            End::Refused(refusal) => {
-                tracing::info!(%peer, ?client, ?refusal, "refused when it authenticated again");
-                server_reference.clone_from(&refusal.server_reference);
-                refusal.reason
-            }
-            End::Revoked => {
-                tracing::info!(%peer, ?client, "no longer authorized");
-                Some(ReasonCode::NotAuthorized)
-            }
-            End::AnswerTooLarge(packet) => {
-                tracing::info!(%peer, ?client, %packet, "answer is larger than the client takes");
-                Some(ReasonCode::PacketTooLarge)
-            }
-            End::Disconnect(reason) => {
-                tracing::debug!(%peer, ?client, %reason, "disconnected");
-                None
-            }
-            End::Closed(error) => {
-                tracing::debug!(%peer, ?client, %error, "connection lost");
-                None
-            }
-            End::Violation(violation) => {
-                self.shared.metrics.violations.add(1);
-                tracing::info!(%peer, ?client, rule = violation.rule(), "{violation}");
-                self.connection.disconnect_for(violation, &mut self.transport.out);
-                None
-            }
-            End::Control(Control::TakenOver) => {
-                tracing::debug!(%peer, ?client, "session taken over");
-                Some(ReasonCode::SessionTakenOver) // [MQTT-3.1.4-3]
-            }
-            End::Control(Control::ShuttingDown) => Some(ReasonCode::ServerShuttingDown),
-            End::Control(Control::RightsChanged) => None, // ends nothing
-        };
-        match (reason, server_reference) {
-            (Some(reason), Some(server)) => self.refer(reason, server),
-            (Some(reason), None) => self.connection.disconnect(reason, &mut self.transport.out),
-            (None, _) => {}
-        }
-        let unwritten = self.unwritten.take_all();
-        unwritten.take_back(&self.lease.client.load, self.shared.clock.nanos(Instant::now()));
-        let ended = ConnectionEnd {
-            session: self.connection.into_session(),
-            will: self.will.filter(|_| !normal),
-            expiry: self.session_expiry,
-        };
-        lifecycle::end(&self.shared, self.lease, ended, Instant::now());
-        if matches!(end, End::Closed(_)) {
-            return;
-        }
-        let _ = tokio::time::timeout(GOODBYE, self.transport.close()).await;
-    }
 }
 
 /// Bytes that are read before others are let run.
 const TURN_BYTES: usize = 256 * 1024;
 /// Places for acknowledgements that an idle connection keeps.
 const KEPT_ACKS: usize = 512;
-/// How long a client has for reading our last words.
-const GOODBYE: Duration = Duration::from_secs(2);

@@ -3,6 +3,7 @@
 mod apply;
 mod authentication;
 mod connection;
+mod ending;
 mod handshake;
 mod lag;
 mod listener;

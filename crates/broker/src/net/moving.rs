@@ -35,7 +35,7 @@ impl<S: Stream> ConnectionTask<S> {
     /// looks at everything.
     fn arrive(&mut self, home: Home) {
         self.home = Some(home);
-        if let Err(error) = self.transport.register_again() {
+        if let Err(error) = self.transport.stream().register_again() {
             tracing::debug!(client = ?self.lease.client.id, %error, "its socket stays with the thread that it left");
         }
         self.set_timer();

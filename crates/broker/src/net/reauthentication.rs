@@ -8,7 +8,8 @@ use tenbin_codec::{Auth, Packet, PacketType, ReasonCode, Text};
 use tenbin_session::Violation;
 
 use super::authentication::{Judged, Refusal, auth, continued, judge};
-use super::connection::{ConnectionTask, End};
+use super::connection::ConnectionTask;
+use super::ending::End;
 use super::stream::Stream;
 use crate::auth::{Answer, AuthFuture, AuthRequest, Exchange};
 

@@ -161,10 +161,12 @@ impl<S: Stream> ConnectionTask<S> {
 
     /// The socket has taken so many messages of share groups: looks now and then whether the client reads them.
     fn tell_lag(&mut self, messages: u32, now: Moment) {
-        let ends = || Ends { peer: self.shared.peer, local: self.transport.local_address() };
-        let lag = self.lag.get_or_insert_with(|| Box::new(Lag::new(ends(), self.transport.written())));
-        let load = &self.lease.client.load;
-        match lag.wrote(messages, self.transport.written(), now.at) {
+        let (written, load) = (self.transport.written(), &self.lease.client.load);
+        let lag = self.lag.get_or_insert_with(|| {
+            let ends = Ends { peer: self.shared.peer, local: self.transport.stream().local_address() };
+            Box::new(Lag::new(ends, written))
+        });
+        match lag.wrote(messages, written, now.at) {
             Some(Reading::Lags { read, span, unread }) => load.lags(read, span, unread, now.nanos),
             Some(Reading::CaughtUp { read, span }) => load.caught_up(read, span, now.nanos),
             None => {}

@@ -17,9 +17,11 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + Sized + 'static
     /// The local address of its TCP connection; `None` without one.
     fn local_address(&self) -> Option<SocketAddr>;
 
-    /// The same stream, registered with the runtime that this is called on; `self` is of no use then. `None`: it needs no
-    /// runtime.
-    fn again(&self) -> Option<io::Result<Self>>;
+    /// Registers with the runtime that this is called on, if it needs one.
+    ///
+    /// # Errors
+    /// It stays with the one where it was, and still works, if less well.
+    fn register_again(&mut self) -> io::Result<()>;
 }
 
 impl Stream for TcpStream {
@@ -34,9 +36,10 @@ impl Stream for TcpStream {
         self.local_addr().ok()
     }
 
-    fn again(&self) -> Option<io::Result<Self>> {
-        // By a second descriptor: if something fails, the first one still works, if less well.
-        Some(self.as_fd().try_clone_to_owned().and_then(|descriptor| Self::from_std(descriptor.into())))
+    fn register_again(&mut self) -> io::Result<()> {
+        // By a second descriptor: the first one is there until that has worked.
+        *self = Self::from_std(self.as_fd().try_clone_to_owned()?.into())?;
+        Ok(())
     }
 }
 
@@ -51,8 +54,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for Foreign<S> {
         None
     }
 
-    fn again(&self) -> Option<io::Result<Self>> {
-        None
+    fn register_again(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

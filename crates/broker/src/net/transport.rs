@@ -1,7 +1,6 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -31,22 +30,6 @@ pub(super) struct Transport<S> {
 }
 
 impl<S: Stream> Transport<S> {
-    /// The local address of its TCP connection, if it is one.
-    pub(super) fn local_address(&self) -> Option<SocketAddr> {
-        self.stream.local_address()
-    }
-
-    /// Registers the stream with the runtime that this is called on.
-    ///
-    /// # Errors
-    /// It stays with the one where it was, and still works.
-    pub(super) fn register_again(&mut self) -> io::Result<()> {
-        if let Some(again) = self.stream.again() {
-            self.stream = again?;
-        }
-        Ok(())
-    }
-
     pub(super) fn new(stream: S) -> Self {
         Self {
             stream,
@@ -59,6 +42,10 @@ impl<S: Stream> Transport<S> {
             written_bytes: 0,
             written: 0,
         }
+    }
+
+    pub(super) fn stream(&mut self) -> &mut S {
+        &mut self.stream
     }
 
     /// Writes what waits, many packets a system call. `Ready` when all is written.

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use tenbin_codec::TopicFilter;
 
-use crate::router::Grant;
+use crate::router::{Grant, is_in_tree};
 
 /// The subscriptions of one session, and what they weigh.
 #[derive(Debug, Default)]
@@ -53,10 +53,9 @@ impl Subscriptions {
 }
 
 /// About the bytes of memory that a subscription to `filter` costs at most, here and in the router's index: a level
-/// of a filter with wildcards, or below `$SYS/share/`, that nobody shares is a node of a tree of its own.
+/// of a filter that is kept in the index's tree and nobody shares is a node of its own.
 fn weight(filter: &TopicFilter) -> usize {
-    let is_in_tree = filter.has_wildcard() || filter.as_bytes().starts_with(b"$SYS/share/");
-    let nodes = if is_in_tree { filter.levels().count() } else { 0 };
+    let nodes = if is_in_tree(filter) { filter.levels().count() } else { 0 };
     let group = if filter.is_shared() { GROUP_BYTES + filter.as_bytes().len() } else { 0 };
     SUBSCRIPTION_BYTES + 2 * filter.as_bytes().len() + nodes * NODE_BYTES + group
 }

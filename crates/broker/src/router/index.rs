@@ -167,7 +167,7 @@ impl FilterIndex {
     fn change(&self, filter: &TopicFilter, change: impl FnOnce(&mut Entry)) {
         let _writer = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = Snapshot::clone(&self.snapshot.load());
-        if is_in_tree(filter.as_bytes(), filter.has_wildcard()) {
+        if is_in_tree(filter) {
             next.wildcards.change(filter, self.hasher(), change);
         } else {
             let key = Key::new(filter.as_bytes(), self.hasher());
@@ -182,11 +182,10 @@ impl FilterIndex {
 
 impl Snapshot {
     fn entry(&self, filter: &TopicFilter, hasher: &RandomState) -> Option<&Entry> {
-        let text = filter.as_bytes();
-        if is_in_tree(text, filter.has_wildcard()) {
+        if is_in_tree(filter) {
             self.wildcards.entry(filter, hasher)
         } else {
-            self.exact.get(&Key::new(text, hasher))
+            self.exact.get(&Key::new(filter.as_bytes(), hasher))
         }
     }
 
@@ -219,8 +218,8 @@ impl Watch<'_> {
 }
 
 /// Whether a filter is found in the tree. So are those below `$SYS/share/`: whether there are any is asked there.
-fn is_in_tree(filter: &[u8], has_wildcard: bool) -> bool {
-    has_wildcard || filter.starts_with(b"$SYS/share/")
+pub(crate) fn is_in_tree(filter: &TopicFilter) -> bool {
+    filter.has_wildcard() || filter.as_bytes().starts_with(b"$SYS/share/")
 }
 
 #[cfg(test)]

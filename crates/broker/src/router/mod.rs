@@ -38,6 +38,7 @@ use tenbin_codec::{ReasonCode, RetainHandling, SubscriptionOptions, TopicFilter,
 
 pub(crate) use decisions::DecisionLimits;
 pub(crate) use held_key::HeldKey;
+pub(crate) use index::is_in_tree;
 pub(crate) use matches::MatchSet;
 pub use ordering_key::{OrderingKey, UnknownKey};
 pub(crate) use publisher::Publisher;

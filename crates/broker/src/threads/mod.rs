@@ -60,7 +60,7 @@ pub(crate) struct Home {
 }
 
 /// Some of a thread's connections are to leave. It stands until the next one, so that who sleeps hears it later.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Order {
     number: u16,
     to: u8,

@@ -28,12 +28,20 @@ pub(super) struct Spread {
     /// Packets a second, smoothed.
     rate: f64,
     trial: Option<Trial>,
-    /// Looks until the next trial, and after how many the one after that.
-    pause: u32,
-    next_pause: u32,
-    /// The same of evening out.
-    even_pause: u32,
-    next_even_pause: u32,
+    /// Between trials in vain.
+    trials: Backoff,
+    /// Between moves that even out.
+    evens: Backoff,
+}
+
+/// Something that is done less and less often.
+#[derive(Debug)]
+struct Backoff {
+    /// Looks until it may be done again, and after how many then.
+    left: u32,
+    next: u32,
+    first: u32,
+    most: u32,
 }
 
 /// Whether one thread more is of any use.
@@ -56,10 +64,8 @@ impl Spread {
             settling: 0,
             rate: 0.0,
             trial: None,
-            pause: 0,
-            next_pause: PAUSE_FIRST,
-            even_pause: 0,
-            next_even_pause: 1,
+            trials: Backoff::new(PAUSE_FIRST, PAUSE_MOST),
+            evens: Backoff::new(1, PAUSE_FIRST),
         }
     }
 
@@ -74,13 +80,13 @@ impl Spread {
             *smooth += (busy - *smooth) / 2.0;
         }
         self.rate += (rate - self.rate) / 4.0;
-        self.pause = self.pause.saturating_sub(1);
-        self.even_pause = self.even_pause.saturating_sub(1);
+        self.trials.look();
+        self.evens.look();
         if self.busiest().1 < FULL {
-            (self.even_pause, self.next_even_pause) = (0, 1);
+            self.evens.reset();
         }
         if self.busiest().1 < ROOM {
-            (self.pause, self.next_pause) = (0, PAUSE_FIRST); // what was learned is of another load
+            self.trials.reset(); // what was learned is of another load
         }
         if let Some(trial) = &mut self.trial {
             trial.left = trial.left.saturating_sub(1);
@@ -101,11 +107,10 @@ impl Spread {
         let trial = self.trial.take_if(|trial| trial.left == 0)?;
         let is_no_waste = self.sum() < trial.busy_before + WASTE;
         if is_no_waste || self.rate > trial.rate_before * (1.0 + GAIN / trial.threads_before) {
-            self.next_pause = PAUSE_FIRST;
+            self.trials.reset();
             return None;
         }
-        self.pause = self.next_pause;
-        self.next_pause = (self.next_pause * 2).min(PAUSE_MOST);
+        self.trials.done();
         Some(self.give_back())
     }
 
@@ -113,7 +118,12 @@ impl Spread {
     fn more(&mut self) -> Option<Move> {
         let (from, busy) = self.busiest();
         let has_room = self.least_busy().1 < ROOM;
-        if busy < FULL || has_room || self.active == self.busy.len() || self.pause > 0 || self.trial.is_some() {
+        if busy < FULL
+            || has_room
+            || self.active == self.busy.len()
+            || !self.trials.may_be_done()
+            || self.trial.is_some()
+        {
             return None;
         }
         let to = self.active;
@@ -127,11 +137,10 @@ impl Spread {
     /// help, and is tried less and less often.
     fn even(&mut self) -> Option<Move> {
         let ((from, most), (to, least)) = (self.busiest(), self.least_busy());
-        if most < FULL || least >= ROOM || self.even_pause > 0 {
+        if most < FULL || least >= ROOM || !self.evens.may_be_done() {
             return None;
         }
-        self.even_pause = self.next_even_pause;
-        self.next_even_pause = (self.next_even_pause * 2).min(PAUSE_FIRST);
+        self.evens.done();
         Some(Move { from, to, share: (most - least) / most / 2.0 })
     }
 
@@ -166,6 +175,29 @@ impl Spread {
 
     fn at_work(&self) -> impl Iterator<Item = (usize, f64)> {
         self.busy[..self.active].iter().copied().enumerate()
+    }
+}
+
+impl Backoff {
+    fn new(first: u32, most: u32) -> Self {
+        Self { left: 0, next: first, first, most }
+    }
+
+    fn look(&mut self) {
+        self.left = self.left.saturating_sub(1);
+    }
+
+    fn may_be_done(&self) -> bool {
+        self.left == 0
+    }
+
+    fn done(&mut self) {
+        self.left = self.next;
+        self.next = (self.next * 2).min(self.most);
+    }
+
+    fn reset(&mut self) {
+        (self.left, self.next) = (0, self.first);
     }
 }
 

@@ -1,0 +1,113 @@
+//! How a connection ends: what becomes of its session, and what the client is told.
+
+use std::time::{Duration, Instant};
+
+use tenbin_codec::{Disconnect, DisconnectProperties, Packet, PacketType, ReasonCode, Text};
+use tenbin_session::Violation;
+
+use super::authentication::Refusal;
+use super::connection::ConnectionTask;
+use super::stream::Stream;
+use crate::lifecycle::{self, ConnectionEnd};
+use crate::outbox::Control;
+use crate::threads::Home;
+
+/// Why a connection is over.
+#[derive(Debug)]
+pub(super) enum End {
+    /// The client said DISCONNECT.
+    Disconnect(ReasonCode),
+    /// The socket is closed or broken.
+    Closed(std::io::Error),
+    /// The client broke a rule.
+    Violation(Violation),
+    /// Asked for from within.
+    Control(Control),
+    /// It authenticated again, in vain.
+    Refused(Refusal),
+    /// Its credentials do not hold any more.
+    Revoked,
+    /// It waits for an answer that is larger than its Maximum Packet Size.
+    AnswerTooLarge(PacketType),
+}
+
+impl<S: Stream> ConnectionTask<S> {
+    /// Ends, or goes on elsewhere.
+    pub(super) async fn leave(self, ended: Result<Home, End>) {
+        match ended {
+            Ok(home) => self.move_to(home),
+            Err(end) => self.finish(end).await,
+        }
+    }
+
+    /// Gives the session back first, so that nobody waits for this client's socket, then says goodbye.
+    async fn finish(mut self, end: End) {
+        self.count_traffic();
+        let peer = self.shared.peer;
+        let client = self.lease.client.id.clone();
+        let normal = matches!(end, End::Disconnect(ReasonCode::Success));
+        let mut server_reference = None;
+        let reason = match &end {
+            End::Refused(refusal) => {
+                tracing::info!(%peer, ?client, ?refusal, "refused when it authenticated again");
+                server_reference.clone_from(&refusal.server_reference);
+                refusal.reason
+            }
+            End::Revoked => {
+                tracing::info!(%peer, ?client, "no longer authorized");
+                Some(ReasonCode::NotAuthorized)
+            }
+            End::AnswerTooLarge(packet) => {
+                tracing::info!(%peer, ?client, %packet, "answer is larger than the client takes");
+                Some(ReasonCode::PacketTooLarge)
+            }
+            End::Disconnect(reason) => {
+                tracing::debug!(%peer, ?client, %reason, "disconnected");
+                None
+            }
+            End::Closed(error) => {
+                tracing::debug!(%peer, ?client, %error, "connection lost");
+                None
+            }
+            End::Violation(violation) => {
+                self.shared.metrics.violations.add(1);
+                tracing::info!(%peer, ?client, rule = violation.rule(), "{violation}");
+                self.connection.disconnect_for(violation, &mut self.transport.out);
+                None
+            }
+            End::Control(Control::TakenOver) => {
+                tracing::debug!(%peer, ?client, "session taken over");
+                Some(ReasonCode::SessionTakenOver) // [MQTT-3.1.4-3]
+            }
+            End::Control(Control::ShuttingDown) => Some(ReasonCode::ServerShuttingDown),
+            End::Control(Control::RightsChanged) => None, // ends nothing
+        };
+        match (reason, server_reference) {
+            (Some(reason), Some(server)) => self.refer(reason, server),
+            (Some(reason), None) => self.connection.disconnect(reason, &mut self.transport.out),
+            (None, _) => {}
+        }
+        let unwritten = self.unwritten.take_all();
+        unwritten.take_back(&self.lease.client.load, self.shared.clock.nanos(Instant::now()));
+        let ended = ConnectionEnd {
+            session: self.connection.into_session(),
+            will: self.will.filter(|_| !normal),
+            expiry: self.session_expiry,
+        };
+        lifecycle::end(&self.shared, self.lease, ended, Instant::now());
+        if matches!(end, End::Closed(_)) {
+            return;
+        }
+        let _ = tokio::time::timeout(GOODBYE, self.transport.close()).await;
+    }
+
+    /// Says goodbye and where to go on; only to clients that authenticate again, so at v5.
+    fn refer(&mut self, reason: ReasonCode, server: Text) {
+        let properties = DisconnectProperties { server_reference: Some(server), ..DisconnectProperties::default() };
+        let disconnect = Disconnect { reason, properties: Some(Box::new(properties)) };
+        self.connection.write(&Packet::Disconnect(disconnect), Instant::now(), &mut self.transport.out);
+    }
+}
+
+/// How long a client has for reading our last words.
+const GOODBYE: Duration = Duration::from_secs(2);
