@@ -1,14 +1,17 @@
-//! The broker's subscriptions without its connections, for `benches/subscription_index`: no client can tell what a match
-//! costs from what else is done for a message. No part of the interface.
+//! The broker's routing without its connections, for `benches/subscription_index` and `benches/hot_group`: no client can
+//! tell what a match or a choice costs from what else is done for a message. No part of the interface.
 
 use std::num::NonZeroU16;
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use tenbin_codec::{QoS, SubscriptionOptions, Text, TopicFilter, TopicName};
+use tenbin_codec::{ProtocolVersion, QoS, SubscriptionOptions, Text, TopicFilter, TopicName};
+use tenbin_session::Publication;
 
 use crate::Config;
 use crate::auth::{Access, AccessError, Identity, Principal, Settings};
-use crate::router::{Grant, Receiver};
+use crate::outbox::{Batch, Booked, Run};
+use crate::router::{self, Grant, Receiver};
 use crate::shared::Shared;
 
 /// A broker that nobody connects to, of the default configuration.
@@ -21,6 +24,21 @@ pub struct Subscriptions {
 /// Whoever subscribes.
 #[derive(Debug)]
 pub struct Session(Receiver);
+
+/// Whoever publishes.
+#[derive(Debug)]
+pub struct Publisher(router::Publisher);
+
+/// Memory of what is taken out of queues.
+#[derive(Debug, Default)]
+pub struct Drained(Batch);
+
+impl Session {
+    /// A connection begins, of version 5, and takes what comes.
+    pub fn attach(&self) {
+        self.0.outbox.attach(u32::MAX, Some(ProtocolVersion::V5));
+    }
+}
 
 impl Subscriptions {
     /// No session and no subscription.
@@ -38,6 +56,38 @@ impl Subscriptions {
         self.sessions += 1;
         let principal = Principal { client_id: Text::EMPTY, identity: Identity::anonymous(), listener: "bench".into() };
         Session(self.shared.new_client(&principal, self.sessions, Instant::now()).receiver())
+    }
+
+    /// Whoever publishes, on one thread.
+    pub fn publisher(&self) -> Publisher {
+        Publisher(router::Publisher::new(&self.shared.router, 0, &Text::EMPTY))
+    }
+
+    /// What each message goes to its receivers' queues by; they have it after [`Subscriptions::flush`].
+    pub fn publish(&self, publisher: &mut Publisher, publication: &Publication, now: Instant) {
+        publisher.0.publish(&self.shared.router, publication, now);
+    }
+
+    /// Hands over what was published on this thread.
+    pub fn flush(&self, publisher: &mut Publisher, now: Instant) {
+        publisher.0.flush(&self.shared.router, now);
+    }
+
+    /// Takes all QoS 0 messages that wait for a session, as if its socket took them; how many.
+    pub fn drain(&self, session: &Session, batch: &mut Drained, now: Instant) -> usize {
+        let Receiver { outbox, load, .. } = &session.0;
+        let mut task = Context::from_waker(Waker::noop());
+        let _: Poll<_> = outbox.poll_take(&mut task, 0, usize::MAX, &mut batch.0);
+        if !batch.0.is_empty() {
+            let _: Poll<_> = outbox.poll_take(&mut task, 0, usize::MAX, &mut batch.0); // as its task does, to be woken
+        }
+        let runs: Booked = batch.0.runs().map(Run::booked).sum();
+        let booked = runs + batch.0.deliveries().iter().map(Booked::of).sum();
+        batch.0.clear();
+        if !booked.is_nothing() {
+            load.written(booked.messages, booked.bytes, false, self.shared.clock.nanos(now));
+        }
+        booked.messages as usize
     }
 
     /// Adds a subscription at QoS 1.

@@ -105,6 +105,8 @@ pub(super) struct ConnectionTask<S> {
     pub(super) decoder: Decoder,
     timer: Option<Pin<Box<Sleep>>>,
     pub(super) socket_blocked: bool,
+    /// The send quota with which this task found nothing in the client's queue; `None` = it has not looked yet.
+    pub(super) rested_at: Option<usize>,
     /// Packets sent that the counters know of.
     counted_sent: u64,
     /// Bytes read since others were last let run.
@@ -189,6 +191,7 @@ impl<S: Stream> ConnectionTask<S> {
             decoder,
             timer: None,
             socket_blocked: false,
+            rested_at: None,
             throttle: Throttle::new(publish_rate, Instant::now()),
             counted_sent: 0,
             read_in_turn: 0,

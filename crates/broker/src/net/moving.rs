@@ -35,6 +35,7 @@ impl<S: Stream> ConnectionTask<S> {
     /// looks at everything.
     fn arrive(&mut self, home: Home) {
         self.home = Some(home);
+        self.rested_at = None;
         if let Err(error) = self.transport.stream().register_again() {
             tracing::debug!(client = ?self.lease.client.id, %error, "its socket stays with the thread that it left");
         }

@@ -25,11 +25,16 @@ impl<S: Stream> ConnectionTask<S> {
         room: usize,
         ready: &mut Ready,
     ) -> Option<Control> {
+        if self.is_at_rest(quota) {
+            return None;
+        }
         BATCH.with_borrow_mut(|batch| {
             batch.clear(); // whatever a panic has left there
             let outbox = &self.lease.client.outbox;
-            if let Poll::Ready(Taken::Control(control)) = outbox.poll_take(context, quota, room.min(TAKE), batch) {
-                return Some(control);
+            match outbox.poll_take(context, quota, room.min(TAKE), batch) {
+                Poll::Ready(Taken::Control(control)) => return Some(control),
+                Poll::Ready(Taken::Deliveries) => {}
+                Poll::Pending => self.rested_at = Some(quota),
             }
             if outbox.take_room_again() {
                 lifecycle::takes_messages(&self.shared, &self.lease, Instant::now());
@@ -41,6 +46,14 @@ impl<S: Stream> ConnectionTask<S> {
             }
             None
         })
+    }
+
+    /// Whether nothing has come since this task found nothing. A quota that matters is told to the queue.
+    fn is_at_rest(&self, quota: usize) -> bool {
+        let is_known = |told: usize| quota == told || quota.min(told) >= QUOTA_THAT_MATTERS;
+        self.rested_at.is_some_and(is_known)
+            && self.lease.client.outbox.is_at_rest()
+            && self.lease.state.retained_pages.is_empty()
     }
 
     /// Takes a page of the retained messages that SUBSCRIBEs have asked for. Whether there is more to look for.
@@ -204,5 +217,7 @@ const KEPT_BYTES: usize = 256 * 1024;
 pub(super) const OUT_FULL: usize = 256 * 1024;
 /// Bytes of messages that are taken from the queue at once.
 const TAKE: usize = 128 * 1024;
+/// Whoever can be sent so many more messages is not asked whether it could be sent more.
+const QUOTA_THAT_MATTERS: usize = 64;
 /// Messages that together are likely to need more memory than a connection keeps.
 const BURST: usize = 16;

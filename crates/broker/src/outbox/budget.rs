@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) struct Budget {
     /// Bytes.
     maximum: usize,
-    /// Bytes in all queues. Written once per batch by whoever moves messages into or out of a queue, read before a
-    /// message goes in. Relaxed: it guards no other memory, and a race lets at most one batch per thread too many in.
+    /// Bytes in all queues, but for small batches that go out at once. Written once per batch by whoever moves messages
+    /// into or out of a queue, read before a message goes in. Relaxed: it guards no other memory, and a race lets at most one batch per thread too many in.
     used: AtomicUsize,
     /// Messages in all queues, written as `used`. Relaxed, and wrong for moments only.
     messages: AtomicUsize,

@@ -59,6 +59,10 @@ pub(crate) struct Outbox {
     /// Something waits for a member of share groups, who cannot be sent it now. Written by the receiver's task, read by
     /// it and by publishers, both under the lock or for a hint; relaxed.
     keeps_back: AtomicBool,
+    /// Nothing waits, nothing is asked of the receiver, and its task is woken where that changes. Written under the lock,
+    /// read by the receiver's task, which needs no lock then; relaxed, for whoever writes `false` wakes it, or leaves it
+    /// for the next time it looks.
+    at_rest: AtomicBool,
 }
 
 /// What all queues of a broker have in common.
@@ -135,10 +139,10 @@ impl Outbox {
     pub(crate) fn new(common: Arc<OutboxCommon>, load: Arc<MemberLoad>) -> Self {
         load.set_availability(Availability::Offline);
         let packet_bytes_maximum = AtomicU32::new(u32::MAX);
-        let (has_room_again, keeps_back) = (AtomicBool::new(false), AtomicBool::new(false));
+        let [has_room_again, keeps_back, at_rest] = std::array::from_fn(|_| AtomicBool::new(false));
         let state = Mutex::default();
         let wire = AtomicU64::new(0);
-        Self { state, common, load, packet_bytes_maximum, wire, has_room_again, keeps_back }
+        Self { state, common, load, packet_bytes_maximum, wire, has_room_again, keeps_back, at_rest }
     }
 
     /// Receiver: tells whether its socket takes no more, so that nobody waits for it.
@@ -173,9 +177,17 @@ impl Outbox {
                 Some(waker) => waker.clone_from(context.waker()),
                 waker => *waker = Some(context.waker().clone()),
             }
+            self.at_rest.store(state.queue.is_empty(), Ordering::Relaxed);
             return Poll::Pending;
         }
         Poll::Ready(Taken::Deliveries)
+    }
+
+    /// Receiver: whether [`Outbox::poll_take`] would find nothing, as it has the last time, and the same task is to be
+    /// woken.
+    #[inline]
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.at_rest.load(Ordering::Relaxed)
     }
 
     /// Receiver: as [`Outbox::poll_take`], without waiting and without heed of what it is asked for.
@@ -192,6 +204,7 @@ impl Outbox {
     pub(crate) fn put_back(&self, deliveries: impl DoubleEndedIterator<Item = Delivery>) {
         let mut state = self.state();
         deliveries.rev().for_each(|delivery| state.queue.push_front(delivery, &self.common.budget));
+        self.at_rest.store(false, Ordering::Relaxed);
     }
 
     /// Asks the connection's owner for something.
@@ -200,6 +213,7 @@ impl Outbox {
         if control != Control::RightsChanged || state.control.is_none() {
             state.control = Some(control);
         }
+        self.at_rest.store(false, Ordering::Relaxed);
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
@@ -222,6 +236,7 @@ impl Outbox {
         state.quota_blocked = false;
         state.quota_left = 0;
         state.control = None;
+        self.at_rest.store(false, Ordering::Relaxed);
         let is_full = state.queue.is_nearly_full(&self.common.limits);
         self.load.set_availability(if is_full { Availability::Full } else { Availability::Ready });
     }

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
@@ -75,11 +76,11 @@ impl Outbox {
         };
         put_in(&mut push);
         push.count();
+        self.at_rest.store(false, Ordering::Relaxed);
         let Push { dropped_full, dropped_offline, mut taken_back, refused, .. } = push;
         let state = &mut *guard;
         let expired = state.queue.take_expired();
         taken_back += expired.booked;
-        state.queue.settle(&self.common.budget);
         // Who refuses one, be it for the budget's sake, tells when it has taken something: the group keeps it until then.
         let is_full = state.queue.is_nearly_full(&self.common.limits) || (refused.is_some() && !state.queue.is_empty());
         if state.attached && is_full {
@@ -90,6 +91,10 @@ impl Outbox {
         // Else once, that the receiver looks after what others could do meanwhile.
         let is_wanted = goes_out || (state.has_shared_work() && !self.keeps_back());
         let waker = if is_wanted { state.waker.take() } else { None };
+        // A little that goes out at once is not worth a write to what all threads share.
+        if waker.is_none() || !goes_out || !state.queue.is_nearly_settled() {
+            state.queue.settle(&self.common.budget);
+        }
         let lags = state.attached && !state.socket_blocked && state.queue.len() > self.common.limits.messages / 4;
         drop(guard);
         if let Some(waker) = waker {

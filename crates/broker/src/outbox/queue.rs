@@ -235,6 +235,9 @@ impl Queue {
     /// Moves what may go to `into`, oldest first: QoS 0 always, QoS 1 and 2 as far as `quota` goes, until `bytes`
     /// are reached.
     pub(crate) fn take(&mut self, quota: usize, bytes: usize, into: &mut Batch, budget: &Budget) {
+        if self.is_empty() {
+            return;
+        }
         let mut quota = quota;
         let mut taken = 0;
         while taken < bytes {
@@ -324,6 +327,11 @@ impl Queue {
         let usage = Usage { bytes: self.bytes(), messages: self.len() };
         budget.change(self.settled, usage);
         self.settled = usage;
+    }
+
+    /// Whether the budget knows of nearly all that is here.
+    pub(crate) fn is_nearly_settled(&self) -> bool {
+        self.bytes().abs_diff(self.settled.bytes) < IN_TRANSIT_BYTES
     }
 
     fn lane(&mut self, delivery: &Delivery) -> &mut Lane {
@@ -481,5 +489,7 @@ const SPARE_CAPACITY_MAX: usize = 2048;
 const DETACH_FROM_BYTES: usize = 256 * 1024;
 /// What a connected client's queue may hold whatever the budget says.
 const FLOOR_BYTES: usize = 64 * 1024;
+/// What may be on its way through a connected client's queue before the budget is told.
+const IN_TRANSIT_BYTES: usize = 4 * 1024;
 /// Places for messages that an empty queue keeps.
 const KEPT_CAPACITY: usize = 256;

@@ -11,6 +11,7 @@
 //!                               the connection's task ends here and goes on there, its socket registered anew
 //! ```
 
+mod idle;
 mod spread;
 
 use std::io;
@@ -26,6 +27,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 use crate::shared::Shared;
+use idle::IdleTime;
 use spread::{Move, Spread};
 
 /// The runtimes of the threads.
@@ -186,6 +188,7 @@ pub(crate) async fn run(shared: Arc<Shared>, is_restless: bool) {
     let count = threads.all.len();
     let mut spread = Spread::new(count);
     let mut before: Vec<Duration> = threads.busy().collect();
+    let mut idle = IdleTime::default();
     let (mut looked_at, mut packets_before) = (Instant::now(), shared.metrics.packets());
     if is_restless {
         threads.active.store(count, Relaxed);
@@ -202,7 +205,8 @@ pub(crate) async fn run(shared: Arc<Shared>, is_restless: bool) {
         let parts: Vec<f64> =
             busy.iter().zip(&before).map(|(now, before)| now.saturating_sub(*before).as_secs_f64() / passed).collect();
         let packets = shared.metrics.packets();
-        let next = spread.next(parts.iter().copied(), (packets - packets_before) as f64 / passed);
+        let rate = (packets - packets_before) as f64 / passed;
+        let next = spread.next(parts.iter().copied(), rate, idle.processors(passed));
         threads.active.store(spread.active(), Relaxed);
         if let Some(next) = next {
             tracing::debug!(?next, active = spread.active(), busy = ?parts, "connections move to another thread");

@@ -11,9 +11,9 @@ pub(super) struct Move {
 
 /// Looks at the threads at regular times. Pure: what it sees is an argument.
 ///
-/// One more thread is taken when one has hardly a moment to spare, one less when those that stay would have plenty. The
-/// gap between the two keeps it from going back and forth. A thread more is a trial: threads that wake each other take more
-/// processor time for the same work, and processors may be busy with something else. So if they are busy for longer than
+/// One more thread is taken when one has hardly a moment to spare and the machine has a processor for it, one less when
+/// those that stay would have plenty. The gap between the two keeps it from going back and forth. A thread more is a
+/// trial: threads that wake each other take more processor time for the same work. So if they are busy for longer than
 /// before, and not more is done, it is given back.
 #[derive(Debug)]
 pub(super) struct Spread {
@@ -23,10 +23,14 @@ pub(super) struct Spread {
     active: usize,
     /// Looks since there was too little to do.
     calm: u32,
+    /// Looks since all threads at work were full, or the last move shows.
+    full: u32,
     /// Looks until the last move shows.
     settling: u32,
     /// Packets a second, smoothed.
     rate: f64,
+    /// Processors of the machine that had nothing to do, smoothed.
+    idle: f64,
     trial: Option<Trial>,
     /// Between trials in vain.
     trials: Backoff,
@@ -61,8 +65,10 @@ impl Spread {
             busy: vec![0.0; threads],
             active: 1,
             calm: 0,
+            full: 0,
             settling: 0,
             rate: 0.0,
+            idle: 0.0,
             trial: None,
             trials: Backoff::new(PAUSE_FIRST, PAUSE_MOST),
             evens: Backoff::new(1, PAUSE_FIRST),
@@ -73,13 +79,14 @@ impl Spread {
         self.active
     }
 
-    /// The next look: for which part of the time since the last one each thread was busy, and how many packets there were a
-    /// second.
-    pub(super) fn next(&mut self, busy: impl IntoIterator<Item = f64>, rate: f64) -> Option<Move> {
+    /// The next look: for which part of the time since the last one each thread was busy, how many packets there were a
+    /// second, and how many processors had nothing to do.
+    pub(super) fn next(&mut self, busy: impl IntoIterator<Item = f64>, rate: f64, idle: f64) -> Option<Move> {
         for (smooth, busy) in self.busy.iter_mut().zip(busy) {
             *smooth += (busy - *smooth) / 2.0;
         }
         self.rate += (rate - self.rate) / 4.0;
+        self.idle += (idle - self.idle) / 2.0;
         self.trials.look();
         self.evens.look();
         if self.busiest().1 < FULL {
@@ -95,38 +102,42 @@ impl Spread {
             self.settling -= 1;
             return None;
         }
+        let is_full = self.busiest().1 >= FULL && self.least_busy().1 >= ROOM;
+        self.full = if is_full { self.full + 1 } else { 0 };
         let next = self.judge().or_else(|| self.more()).or_else(|| self.even()).or_else(|| self.less());
         if next.is_some() {
-            self.settling = SETTLING;
+            (self.settling, self.full) = (SETTLING, 0);
         }
         next
     }
 
-    /// Ends a trial that is over: one less again, if the last one was of no use.
+    /// Ends a trial that is over: one less again, if the last one was of no use. That less is done shows earlier.
     fn judge(&mut self) -> Option<Move> {
-        let trial = self.trial.take_if(|trial| trial.left == 0)?;
-        let is_no_waste = self.sum() < trial.busy_before + WASTE;
-        if is_no_waste || self.rate > trial.rate_before * (1.0 + GAIN / trial.threads_before) {
-            self.trials.reset();
-            return None;
+        let trial = self.trial.as_ref()?;
+        let is_waste = self.sum() >= trial.busy_before + WASTE;
+        let needed = if trial.left == 0 { 1.0 + GAIN / trial.threads_before } else { 1.0 };
+        if is_waste && trial.left <= TRIAL / 2 && self.rate < trial.rate_before * needed {
+            self.trials.done();
+            return Some(self.give_back());
         }
-        self.trials.done();
-        Some(self.give_back())
+        if trial.left == 0 {
+            self.trial = None;
+            self.trials.reset();
+        }
+        None
     }
 
     /// One more.
     fn more(&mut self) -> Option<Move> {
-        let (from, busy) = self.busiest();
-        let has_room = self.least_busy().1 < ROOM;
-        if busy < FULL
-            || has_room
+        if self.full < FULL_FOR
+            || self.idle < SPARE
             || self.active == self.busy.len()
             || !self.trials.may_be_done()
             || self.trial.is_some()
         {
             return None;
         }
-        let to = self.active;
+        let (from, to) = (self.busiest().0, self.active);
         let (rate_before, busy_before, threads_before) = (self.rate, self.sum(), self.active as f64);
         self.trial = Some(Trial { rate_before, busy_before, threads_before, left: TRIAL });
         self.active += 1;
@@ -203,8 +214,12 @@ impl Backoff {
 
 /// A thread that is busy for so much of the time has no room.
 const FULL: f64 = 0.9;
+/// For so many looks, before it is helped: what is done without help has to be known, to be compared with.
+const FULL_FOR: u32 = 5;
 /// One that is busy for less has room for more.
 const ROOM: f64 = 0.6;
+/// Of a processor's time nothing may use so much, for a thread more to be of use.
+const SPARE: f64 = 0.3;
 /// What those that stay may have to do on average if one goes.
 const PLENTY: f64 = 0.5;
 /// Looks for which there has to be little to do.
@@ -214,7 +229,7 @@ const SETTLING: u32 = 3;
 /// Looks from one thread more to the judgement: some seconds' tenths, for moves and what evens them out.
 const TRIAL: u32 = 12;
 /// What has to be done more with it, of what one thread did before.
-const GAIN: f64 = 0.1;
+const GAIN: f64 = 0.25;
 /// If not: for how much of a thread's time more all may be busy with it.
 const WASTE: f64 = 0.3;
 /// Looks from a trial in vain to the next one: ten seconds, then twice as many, up to this.
@@ -227,12 +242,12 @@ mod tests {
 
     /// Looks so often at the same, while more is done from look to look, and says what was moved.
     fn looks(spread: &mut Spread, count: usize, busy: &[f64]) -> Vec<Move> {
-        (0..count).filter_map(|_| spread.next(busy.iter().copied(), spread.rate * 2.0 + 1.0)).collect()
+        (0..count).filter_map(|_| spread.next(busy.iter().copied(), spread.rate * 2.0 + 1.0, 4.0)).collect()
     }
 
     /// The same, while always as much is done.
     fn vain_looks(spread: &mut Spread, count: usize, busy: &[f64]) -> Vec<Move> {
-        (0..count).filter_map(|_| spread.next(busy.iter().copied(), 1_000.0)).collect()
+        (0..count).filter_map(|_| spread.next(busy.iter().copied(), 1_000.0, 4.0)).collect()
     }
 
     #[test]
@@ -245,16 +260,24 @@ mod tests {
     #[test]
     fn a_full_one_gives_half_to_the_next() {
         let mut spread = Spread::new(3);
-        assert_eq!(looks(&mut spread, 6, &[1.0, 0.0, 0.0]), [Move { from: 0, to: 1, share: 0.5 }]);
-        assert_eq!(looks(&mut spread, 11, &[1.0, 0.98, 0.0]), [Move { from: 0, to: 2, share: 0.5 }]);
+        assert_eq!(looks(&mut spread, 9, &[1.0, 0.0, 0.0]), [Move { from: 0, to: 1, share: 0.5 }]);
+        assert_eq!(looks(&mut spread, 13, &[1.0, 0.98, 0.0]), [Move { from: 0, to: 2, share: 0.5 }]);
         assert_eq!(looks(&mut spread, 50, &[1.0, 0.98, 0.9]), [], "there is no other");
         assert_eq!(spread.active(), 3);
     }
 
     #[test]
+    fn no_thread_is_taken_where_the_machine_has_no_processor_for_it() {
+        let mut spread = Spread::new(2);
+        let look = |spread: &mut Spread, idle| spread.next([1.0, 0.0], 1_000.0, idle);
+        assert!((0..100).all(|_| look(&mut spread, 0.2).is_none()));
+        assert!((0..3).any(|_| look(&mut spread, 1.0).is_some()), "now it has");
+    }
+
+    #[test]
     fn who_has_room_gets_some_before_another_begins() {
         let mut spread = Spread::new(3);
-        looks(&mut spread, 6, &[1.0, 0.0, 0.0]);
+        looks(&mut spread, 9, &[1.0, 0.0, 0.0]);
         let moves = looks(&mut spread, 12, &[1.0, 0.2, 0.0]);
         assert!(moves.iter().all(|each| (each.from, each.to) == (0, 1) && each.share < 0.5), "{moves:?}");
         assert_eq!(spread.active(), 2);
@@ -263,7 +286,7 @@ mod tests {
     #[test]
     fn all_come_back_when_there_is_little_to_do_for_a_while() {
         let mut spread = Spread::new(2);
-        looks(&mut spread, 6, &[1.0, 0.0]);
+        looks(&mut spread, 9, &[1.0, 0.0]);
         assert_eq!(looks(&mut spread, 100, &[0.4, 0.4]), [], "more than one should do alone");
         assert_eq!(looks(&mut spread, 10, &[0.2, 0.1]), [], "not for long yet");
         assert_eq!(looks(&mut spread, 20, &[0.2, 0.1]), [Move { from: 1, to: 0, share: 1.0 }]);
@@ -275,20 +298,29 @@ mod tests {
         let mut spread = Spread::new(2);
         let (there, back) = (Move { from: 0, to: 1, share: 0.5 }, Move { from: 1, to: 0, share: 1.0 });
         vain_looks(&mut spread, 20, &[0.8, 0.0]);
-        assert_eq!(vain_looks(&mut spread, 16, &[1.0, 1.0]), [there, back]);
+        assert_eq!(vain_looks(&mut spread, 20, &[1.0, 1.0]), [there, back]);
         assert_eq!(spread.active(), 1);
         assert_eq!(vain_looks(&mut spread, 80, &[1.0, 0.0]), [], "not again at once");
         assert_eq!(vain_looks(&mut spread, 50, &[1.0, 1.0]), [there, back]);
         assert_eq!(vain_looks(&mut spread, 150, &[1.0, 0.0]), [], "later from time to time");
         vain_looks(&mut spread, 10, &[0.3, 0.0]);
-        assert_eq!(vain_looks(&mut spread, 4, &[1.0, 0.0]), [there], "another load");
+        assert_eq!(vain_looks(&mut spread, 8, &[1.0, 0.0]), [there], "another load");
+    }
+
+    #[test]
+    fn a_thread_with_which_less_is_done_is_given_back_soon() {
+        let mut spread = Spread::new(2);
+        assert_eq!(vain_looks(&mut spread, 9, &[1.0, 0.0]).len(), 1);
+        let back = (1..).find(|_| spread.next([1.0, 1.0], 800.0, 4.0).is_some());
+        assert!(back.is_some_and(|looks| looks <= 6), "{back:?}");
+        assert_eq!(spread.active(), 1);
     }
 
     #[test]
     fn a_thread_that_leaves_room_is_kept_though_not_more_is_done() {
         let mut spread = Spread::new(2);
         vain_looks(&mut spread, 20, &[0.8, 0.0]);
-        assert_eq!(vain_looks(&mut spread, 3, &[0.95, 0.0]).len(), 1);
+        assert_eq!(vain_looks(&mut spread, 8, &[0.95, 0.0]).len(), 1);
         assert_eq!(vain_looks(&mut spread, 100, &[0.55, 0.56]), []);
         assert_eq!(spread.active(), 2);
     }
@@ -296,7 +328,7 @@ mod tests {
     #[test]
     fn one_connection_that_fills_a_thread_is_not_sent_about_for_ever() {
         let mut spread = Spread::new(2);
-        looks(&mut spread, 6, &[1.0, 0.0]);
+        looks(&mut spread, 9, &[1.0, 0.0]);
         let moves = vain_looks(&mut spread, 600, &[1.0, 0.1]);
         assert!((3..20).contains(&moves.len()), "{}", moves.len());
     }
