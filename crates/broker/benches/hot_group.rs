@@ -33,8 +33,10 @@ fn main() {
         arguments.get(index + 1)?.parse::<usize>().ok()
     };
     let processors = std::thread::available_parallelism().map_or(2, NonZeroUsize::get);
-    let threads = number_after("--threads").unwrap_or(processors).max(1);
-    let stage = Stage::build(number_after("--members").unwrap_or(1_000), number_after("--publishers").unwrap_or(100));
+    let (members, publishers) =
+        (number_after("--members").unwrap_or(1_000), number_after("--publishers").unwrap_or(100));
+    let threads = number_after("--threads").unwrap_or(processors).clamp(1, members.min(publishers).max(1));
+    let stage = Stage::build(members, publishers);
     let (mut alone, mut together) = (Vec::new(), Vec::new());
     for _ in 0..number_after("--rounds").unwrap_or(15) {
         alone.push(stage.round(1));
@@ -69,10 +71,12 @@ impl Stage {
     /// Messages a second.
     fn round(&self, threads: usize) -> f64 {
         let (taken, start) = (AtomicUsize::new(0), Barrier::new(threads + 1));
-        let sessions = self.sessions.chunks(self.sessions.len().div_ceil(threads));
+        // As nearly as can be, the same number of either for each.
+        let part = |count: usize, thread: usize| count * thread / threads..count * (thread + 1) / threads;
         std::thread::scope(|scope| {
-            for sessions in sessions {
-                let publishers = (0..self.publishers.div_ceil(threads)).map(|_| self.subscriptions.publisher());
+            for thread in 0..threads {
+                let sessions = &self.sessions[part(self.sessions.len(), thread)];
+                let publishers = part(self.publishers, thread).map(|_| self.subscriptions.publisher());
                 let publishers: Vec<Publisher> = publishers.collect();
                 let (taken, start) = (&taken, &start);
                 scope.spawn(move || {
@@ -89,7 +93,7 @@ impl Stage {
     fn work(&self, mut publishers: Vec<Publisher>, sessions: &[Session]) -> usize {
         let publication = Publication::new(TopicName::try_from("t").expect("a name"), vec![0; 100].into());
         let (begun, mut taken, mut drained) = (Instant::now(), 0, Drained::default());
-        // A thread that looks after each of its members as often as they have a few messages.
+        // As many members are looked after as messages were published.
         let mut next_session = sessions.iter().cycle();
         loop {
             for publisher in &mut publishers {

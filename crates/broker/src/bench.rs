@@ -2,7 +2,7 @@
 //! tell what a match or a choice costs from what else is done for a message. No part of the interface.
 
 use std::num::NonZeroU16;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Instant;
 
 use tenbin_codec::{ProtocolVersion, QoS, SubscriptionOptions, Text, TopicFilter, TopicName};
@@ -74,20 +74,19 @@ impl Subscriptions {
     }
 
     /// Takes all QoS 0 messages that wait for a session, as if its socket took them; how many.
-    pub fn drain(&self, session: &Session, batch: &mut Drained, now: Instant) -> usize {
+    pub fn drain(&self, session: &Session, Drained(batch): &mut Drained, now: Instant) -> usize {
         let Receiver { outbox, load, .. } = &session.0;
         let mut task = Context::from_waker(Waker::noop());
-        let _: Poll<_> = outbox.poll_take(&mut task, 0, usize::MAX, &mut batch.0);
-        if !batch.0.is_empty() {
-            let _: Poll<_> = outbox.poll_take(&mut task, 0, usize::MAX, &mut batch.0); // as its task does, to be woken
-        }
-        let runs: Booked = batch.0.runs().map(Run::booked).sum();
-        let booked = runs + batch.0.deliveries().iter().map(Booked::of).sum();
-        batch.0.clear();
-        if !booked.is_nothing() {
+        let mut taken = 0;
+        // Until nothing is left, as its task does, so that it is woken by what comes next.
+        while outbox.poll_take(&mut task, 0, usize::MAX, batch).is_ready() {
+            let runs: Booked = batch.runs().map(Run::booked).sum();
+            let booked = runs + batch.deliveries().iter().map(Booked::of).sum();
+            batch.clear();
             load.written(booked.messages, booked.bytes, false, self.shared.clock.nanos(now));
+            taken += booked.messages as usize;
         }
-        booked.messages as usize
+        taken
     }
 
     /// Adds a subscription at QoS 1.

@@ -1,7 +1,6 @@
 //! A message takes no memory of its own on its way from socket to socket: what a burst needs is kept for the next one.
 //!
-//! What is left is asked for once for many messages (a block that they are encoded into) or now and then (the choices that
-//! are kept for `tenbin explain`, `$SYS`).
+//! What is left is asked for once for many messages: a block that they are encoded into.
 
 #![allow(clippy::print_stdout, reason = "tells what it has counted")]
 
@@ -39,6 +38,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// Without what goes by the clock: `$SYS`, and the choices that are kept for `tenbin explain`.
+const CONFIG: &str = "listen = [\"127.0.0.1:0\"]\n[sys]\ninterval_seconds = 0\n[explain]\ndecisions_maximum = 0\n\
+                      pause_ms = 60000\n";
 /// Messages that are published together.
 const BURST: usize = 20;
 const BURSTS: usize = 500;
@@ -49,7 +51,7 @@ const PACKET: usize = 106;
 async fn messages_that_travel_as_packets_take_no_memory() {
     for filter in ["t", "$share/g/t"] {
         let taken = allocations(0, filter, BURST).await;
-        assert!(taken < BURST * BURSTS / 100, "{filter}: {taken} times for {} messages", BURST * BURSTS);
+        assert!(taken < BURST * BURSTS / 500, "{filter}: {taken} times for {} messages", BURST * BURSTS);
     }
 }
 
@@ -57,7 +59,7 @@ async fn messages_that_travel_as_packets_take_no_memory() {
 async fn messages_that_are_acknowledged_share_what_they_are_encoded_into() {
     for filter in ["t", "$share/g/t"] {
         let taken = allocations(1, filter, BURST).await;
-        assert!(taken < BURST * BURSTS / 10, "{filter}: {taken} times for {} messages", BURST * BURSTS);
+        assert!(taken < BURST * BURSTS / 50, "{filter}: {taken} times for {} messages", BURST * BURSTS);
     }
 }
 
@@ -65,13 +67,13 @@ async fn messages_that_are_acknowledged_share_what_they_are_encoded_into() {
 async fn a_message_alone_takes_no_memory_of_its_own_either() {
     for (qos, filter) in [(0, "t"), (1, "t"), (0, "$share/g/t"), (1, "$share/g/t")] {
         let taken = allocations(qos, filter, 1).await;
-        assert!(taken < BURSTS / 2, "QoS {qos}, {filter}: {taken} times for {BURSTS} messages");
+        assert!(taken < BURSTS / 50, "QoS {qos}, {filter}: {taken} times for {BURSTS} messages");
     }
 }
 
 /// How often memory is asked for while bursts of so many messages go from one client to another.
 async fn allocations(qos: u8, filter: &str, burst: usize) -> usize {
-    let config = Config::parse("listen = [\"127.0.0.1:0\"]\n").expect("a configuration");
+    let config = Config::parse(CONFIG).expect("a configuration");
     let broker = Broker::builder().config(config).start().await.expect("a free port");
     let address = broker.addresses()[0];
     let (mut publisher, mut subscriber) = (connect(address, b'p').await, connect(address, b's').await);

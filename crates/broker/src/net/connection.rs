@@ -105,7 +105,8 @@ pub(super) struct ConnectionTask<S> {
     pub(super) decoder: Decoder,
     timer: Option<Pin<Box<Sleep>>>,
     pub(super) socket_blocked: bool,
-    /// The send quota with which this task found nothing in the client's queue; `None` = it has not looked yet.
+    /// The send quota with which this task has looked into the client's queue last and found nothing that may go; `None` =
+    /// it has not looked yet, on this thread.
     pub(super) rested_at: Option<usize>,
     /// Packets sent that the counters know of.
     counted_sent: u64,

@@ -217,7 +217,8 @@ const KEPT_BYTES: usize = 256 * 1024;
 pub(super) const OUT_FULL: usize = 256 * 1024;
 /// Bytes of messages that are taken from the queue at once.
 const TAKE: usize = 128 * 1024;
-/// Whoever can be sent so many more messages is not asked whether it could be sent more.
-const QUOTA_THAT_MATTERS: usize = 64;
+/// To whoever can be sent so many messages others' work is moved without a look at how many more it could be: no more are
+/// moved at once. What was told may be too much by what retained messages have taken since, and these wait then.
+const QUOTA_THAT_MATTERS: usize = 256;
 /// Messages that together are likely to need more memory than a connection keeps.
 const BURST: usize = 16;

@@ -6,7 +6,8 @@ pub(crate) struct Budget {
     /// Bytes.
     maximum: usize,
     /// Bytes in all queues, but for small batches that go out at once. Written once per batch by whoever moves messages
-    /// into or out of a queue, read before a message goes in. Relaxed: it guards no other memory, and a race lets at most one batch per thread too many in.
+    /// into or out of a queue, read before a message goes in. Relaxed: it guards no other memory. What is left out, and what
+    /// a race lets in, is a few KiB for each connected client: less than each of them may have whatever the budget says.
     used: AtomicUsize,
     /// Messages in all queues, written as `used`. Relaxed, and wrong for moments only.
     messages: AtomicUsize,

@@ -60,8 +60,9 @@ pub(crate) struct Outbox {
     /// it and by publishers, both under the lock or for a hint; relaxed.
     keeps_back: AtomicBool,
     /// Nothing waits, nothing is asked of the receiver, and its task is woken where that changes. Written under the lock,
-    /// read by the receiver's task, which needs no lock then; relaxed, for whoever writes `false` wakes it, or leaves it
-    /// for the next time it looks.
+    /// read by the receiver's task, which needs no lock then. Relaxed: who writes `false` wakes the task, which orders the
+    /// two, or need not, since nothing can go; then the task sees it when that changes, by the lock of
+    /// [`Outbox::set_socket_blocked`], or looks anyway, since its quota is another.
     at_rest: AtomicBool,
 }
 
@@ -278,6 +279,7 @@ impl Outbox {
     /// QoS 0 messages go, and QoS 1 and 2 wait for the next connection and no longer keep read buffers alive.
     pub(crate) fn detach(&self) -> Vec<Delivery> {
         let mut state = self.state();
+        self.at_rest.store(false, Ordering::Relaxed);
         state.attached = false;
         state.wire = None;
         self.wire.store(Wire::to_bits(state.connection, None), Ordering::Release);

@@ -342,10 +342,43 @@ fn plain(outbox: &Outbox, share: Option<NonZeroU64>, marks: impl IntoIterator<It
     batch
 }
 
-/// Messages that the budget knows of when it is told of all.
+/// Messages that the budget knows of when it is told of all; it knew of nearly all before, and the receiver's task is not
+/// at rest where there is something to do.
 fn settled_messages(outbox: &Outbox) -> usize {
-    outbox.state().queue.settle(&outbox.common.budget);
+    let mut state = outbox.state();
+    assert!(state.queue.is_nearly_settled());
+    assert!(!outbox.is_at_rest() || state.queue.is_empty() && state.control.is_none() && state.waker.is_some());
+    state.queue.settle(&outbox.common.budget);
     outbox.common.budget.messages()
+}
+
+#[test]
+fn who_has_found_nothing_rests_until_something_comes() {
+    let outbox = takes_packets(100, WhenFull::DropOldest);
+    let rests = || {
+        let mut batch = Batch::default();
+        let mut context = Context::from_waker(Waker::noop());
+        while outbox.poll_take(&mut context, 10, usize::MAX, &mut batch).is_ready() {
+            batch.clear();
+        }
+        outbox.is_at_rest()
+    };
+    assert!(!outbox.is_at_rest(), "it has not looked yet");
+    assert!(rests());
+    outbox.push(&mut vec![delivery(QoS::AtMostOnce, 0)], &mut Vec::new(), Instant::now());
+    assert!(!outbox.is_at_rest());
+    assert!(rests());
+    outbox.control(Control::TakenOver);
+    assert!(!outbox.is_at_rest());
+    assert!(rests());
+    outbox.put_back([delivery(QoS::AtLeastOnce, 1)].into_iter());
+    assert!(!outbox.is_at_rest());
+    assert!(rests());
+    outbox.attach(u32::MAX, None);
+    assert!(!outbox.is_at_rest(), "another task");
+    assert!(rests());
+    outbox.detach();
+    assert!(!outbox.is_at_rest(), "nobody is woken");
 }
 
 fn takes_packets(messages: usize, when_full: WhenFull) -> Outbox {

@@ -206,7 +206,13 @@ pub(crate) async fn run(shared: Arc<Shared>, is_restless: bool) {
             busy.iter().zip(&before).map(|(now, before)| now.saturating_sub(*before).as_secs_f64() / passed).collect();
         let packets = shared.metrics.packets();
         let rate = (packets - packets_before) as f64 / passed;
-        let next = spread.next(parts.iter().copied(), rate, idle.processors(passed));
+        // Nobody needs to know before a thread has much to do.
+        let may_need_more = parts.len() > 1 && parts.iter().any(|&busy| busy > spread::ROOM);
+        let left = if may_need_more { idle.processors(passed) } else { 0.0 };
+        if !may_need_more {
+            idle.forget();
+        }
+        let next = spread.next(parts.iter().copied(), rate, left);
         threads.active.store(spread.active(), Relaxed);
         if let Some(next) = next {
             tracing::debug!(?next, active = spread.active(), busy = ?parts, "connections move to another thread");
