@@ -67,7 +67,9 @@ fn a_slow_worker_that_reports_gets_less_whatever_carries_its_reports() {
         assert!(waiting.mean >= workers.latency.expect("messages came").mean);
         for (worker, service_ms) in workers.subscribers.iter().zip([5.0, 5.0, 25.0]) {
             let processing: Vec<_> = worker.processing_ms.iter().flatten().collect();
-            assert!(!processing.is_empty() && processing.iter().all(|&&ms| ms == service_ms), "{processing:?}");
+            // The slow one may have got nothing on a machine that is busy otherwise.
+            assert_eq!(processing.is_empty(), worker.received == 0, "{shares:?}");
+            assert!(processing.iter().all(|&&ms| ms == service_ms), "{processing:?}");
         }
     }
 }
