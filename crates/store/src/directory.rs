@@ -1,0 +1,90 @@
+use std::fmt;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A data directory that is ours for as long as this lives: one process at a time.
+///
+/// The lock is the system's, on the file `lock` in it, and ends with the process however that ends.
+#[derive(Debug)]
+pub struct LockedDirectory {
+    path: PathBuf,
+    _lock: File,
+}
+
+/// Why a data directory cannot be had; the text is one line and names it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum DirectoryError {
+    /// Another process has it.
+    InUse(PathBuf),
+    /// It cannot be made, or written in.
+    Io(PathBuf, io::Error),
+}
+
+impl LockedDirectory {
+    /// Makes the directory if it is not there, and locks it.
+    ///
+    /// # Errors
+    /// It is in use, or cannot be made or written in.
+    pub fn open(path: &Path) -> Result<Self, DirectoryError> {
+        let failed = |error| DirectoryError::Io(path.to_owned(), error);
+        fs::create_dir_all(path).map_err(failed)?;
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock"));
+        let lock = lock.map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(DirectoryError::InUse(path.to_owned())),
+            Err(TryLockError::Error(error)) => Err(failed(error)),
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl fmt::Display for DirectoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse(path) => write!(f, "data directory {}: another process uses it", path.display()),
+            Self::Io(path, error) => write!(f, "data directory {}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for DirectoryError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::InUse(_) => None,
+            Self::Io(_, error) => Some(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_one_owner_s_at_a_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a/b");
+        let owner = LockedDirectory::open(&path).unwrap();
+        let refused = LockedDirectory::open(&path).unwrap_err();
+        assert!(matches!(&refused, DirectoryError::InUse(refused) if *refused == path));
+        assert!(refused.to_string().ends_with("a/b: another process uses it"), "{refused}");
+        drop(owner);
+        assert_eq!(LockedDirectory::open(&path).unwrap().path(), path);
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        fs::write(&file, "").unwrap();
+        let refused = LockedDirectory::open(&file.join("below")).unwrap_err().to_string();
+        assert!(refused.contains("file/below: ") && refused.lines().count() == 1, "{refused}");
+    }
+}

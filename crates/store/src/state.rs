@@ -1,0 +1,253 @@
+//! Tables of bytes that are on disk when they say so.
+//!
+//! ```text
+//!   State::change ──► pending: the last change of each key ──► committer, a thread ──► Backend: one batch, on disk
+//!        │ Ticket                                                    │ all up to this ticket is durable
+//!        └────────── is_done, wake_at, wait ◄────────────────────────┘
+//! ```
+//!
+//! What is in memory is the caller's matter: tables are read when they are opened, and written from then on. Changes
+//! become durable in the order in which they were made: if one is, so are all before it. While one batch is being
+//! confirmed, the next collects; nobody waits for company.
+//!
+//! When the disk is full, read-only or fails, nothing is said to be durable: [`State::health`] says why and since when,
+//! the changes are kept in memory and tried again on a database that is opened anew, after a second, then two, up to
+//! eight. Everything else goes on. [`State::is_congested`] tells when too much waits.
+
+mod backend;
+mod committer;
+mod fjall_backend;
+mod health;
+#[cfg(test)]
+mod memory_backend;
+mod options;
+mod shared;
+mod table;
+#[cfg(test)]
+mod tests;
+mod wakers;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError};
+use std::task::Waker;
+use std::thread::JoinHandle;
+
+pub use backend::{Backend, BackendError, Batch};
+pub use health::{Health, Stats};
+pub use options::{Options, Sync};
+pub use table::Table;
+
+use crate::LockedDirectory;
+use backend::{Opener, Opening};
+use committer::Committer;
+use fjall_backend::FjallBackend;
+use shared::Shared;
+
+/// The state of a broker on disk: see the module. Dropping it writes what waits, once, and closes it.
+pub struct State {
+    shared: Arc<Shared>,
+    committer: Option<JoinHandle<()>>,
+}
+
+/// How far changes have come: a number that grows with each of them. Those of one [`State`] are compared with each other;
+/// the greater one is done later or at the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(u64);
+
+/// A change of one key of one table.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    /// Where.
+    pub table: Table,
+    /// At most 65,535 bytes.
+    pub key: &'a [u8],
+    /// What is there from now on; `None` = nothing.
+    pub value: Option<&'a [u8]>,
+}
+
+/// Why the state cannot be opened; the text is one line.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The database or the thread cannot be had.
+    Backend(PathBuf, BackendError),
+    /// Written by a version that this one does not know; `None` = it does not say which.
+    Version(PathBuf, Option<u32>),
+}
+
+impl Ticket {
+    /// That of no change: done from the beginning.
+    pub const NONE: Self = Self(0);
+}
+
+impl State {
+    /// Opens the state in `directory`, which is made if it is empty. `on_health` is told of every change of
+    /// [`State::health`], on a thread of the state's own.
+    ///
+    /// # Errors
+    /// The database cannot be opened, or has another format.
+    pub fn open(
+        directory: &LockedDirectory,
+        options: Options,
+        on_health: impl Fn(&Health) + Send + 'static,
+    ) -> Result<Self, OpenError> {
+        let path = directory.path().join("state");
+        let at = path.clone();
+        // One batch is confirmed before the next is begun, or nobody was promised that they are.
+        let torn_batches_maximum = if options.sync == Sync::Always { 1 } else { TORN_BATCHES_MAX };
+        let open = move |opening: Opening| -> Result<Box<dyn Backend>, BackendError> {
+            Ok(Box::new(FjallBackend::open(&at, opening, torn_batches_maximum)?))
+        };
+        Self::open_with(Box::new(open), &path, options, Box::new(on_health))
+    }
+
+    fn open_with(
+        open: Opener,
+        path: &Path,
+        options: Options,
+        on_health: Box<dyn Fn(&Health) + Send>,
+    ) -> Result<Self, OpenError> {
+        let failed = |error| OpenError::Backend(path.to_owned(), error);
+        let mut backend = open(Opening::First).map_err(failed)?;
+        check_version(&mut *backend, path)?;
+        let shared = Arc::new(Shared::new(options, backend));
+        let committer = Committer::new(Arc::clone(&shared), open, on_health);
+        let thread = std::thread::Builder::new().name("tenbin-state".to_owned());
+        let committer = thread.spawn(move || committer.run()).map_err(|error| failed(error.into()))?;
+        Ok(Self { shared, committer: Some(committer) })
+    }
+
+    /// Shows every key of `table` and what is there on disk, in the order of the keys. Changes that are not durable yet
+    /// are shown or not: meant for the time before there are any.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub fn scan(&self, table: Table, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), BackendError> {
+        let backend = self.shared.backend.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*backend {
+            Some(backend) => backend.scan(table, visit),
+            None => Err(BackendError::new("the database is closed after a failure")),
+        }
+    }
+
+    /// Makes these changes, all or none of which survive. Short work in memory, under a lock under which no other is
+    /// taken. The ticket is that of no change if there are none.
+    pub fn change<'a>(&self, changes: impl IntoIterator<Item = Change<'a>>) -> Ticket {
+        self.shared.change(changes)
+    }
+
+    /// Batches that were dropped when the state was opened, since a power cut had left a part of them: at most one, never
+    /// confirmed, where the policy is [`Sync::Always`]. With another policy, everything from the first torn one on.
+    pub fn torn_batches(&self) -> usize {
+        let backend = self.shared.backend.lock().unwrap_or_else(PoisonError::into_inner);
+        backend.as_ref().map_or(0, |backend| backend.torn_batches())
+    }
+
+    /// The ticket of the last change.
+    pub fn last(&self) -> Ticket {
+        self.shared.last()
+    }
+
+    /// Whether the changes up to this one are durable, in the sense of [`Sync`].
+    #[inline]
+    pub fn is_done(&self, ticket: Ticket) -> bool {
+        ticket <= self.shared.done()
+    }
+
+    /// Wakes once when the changes up to this one are durable; at once if they are.
+    pub fn wake_at(&self, ticket: Ticket, waker: &Waker) {
+        self.shared.wake_at(ticket, waker);
+    }
+
+    /// Blocks until the changes up to this one are durable, or `patience` is over: whether they are.
+    pub fn wait(&self, ticket: Ticket, patience: std::time::Duration) -> bool {
+        self.shared.wait(ticket, patience)
+    }
+
+    /// Whether so much waits to be written that nothing more should be changed for now: see
+    /// [`Options::congested_bytes`].
+    #[inline]
+    pub fn is_congested(&self) -> bool {
+        self.shared.is_congested()
+    }
+
+    /// Whether changes become durable.
+    pub fn health(&self) -> Health {
+        self.shared.health()
+    }
+
+    /// Figures since it was opened.
+    pub fn stats(&self) -> Stats {
+        self.shared.stats()
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.shared.stop();
+        if let Some(committer) = self.committer.take() {
+            // One that has panicked has said so.
+            let _ = committer.join();
+        }
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("health", &self.health()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Backend(path, error) => write!(f, "state in {}: {error}", path.display()),
+            Self::Version(path, None) => {
+                write!(f, "state in {}: there is no format version, though there is something", path.display())
+            }
+            Self::Version(path, Some(version)) => write!(
+                f,
+                "state in {}: format version {version} is unknown, this program writes {FORMAT_VERSION}",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// Of the tables and their keys. What the values are, their writers say.
+const FORMAT_VERSION: u32 = 1;
+const VERSION_KEY: &[u8] = b"format version";
+
+/// Where many may be unconfirmed.
+const TORN_BATCHES_MAX: usize = 10_000;
+
+/// Writes the version into a state that is empty.
+fn check_version(backend: &mut dyn Backend, path: &Path) -> Result<(), OpenError> {
+    let failed = |error| OpenError::Backend(path.to_owned(), error);
+    let (mut found, mut is_empty) = (None, true);
+    for table in Table::ALL {
+        let mut visit = |key: &[u8], value: &[u8]| {
+            is_empty = false;
+            if table == Table::Meta && key == VERSION_KEY {
+                found = Some(value.try_into().map(u32::from_le_bytes).ok());
+            }
+        };
+        backend.scan(table, &mut visit).map_err(failed)?;
+        if found.is_some() {
+            break;
+        }
+    }
+    match found {
+        Some(Some(FORMAT_VERSION)) => Ok(()),
+        Some(version) => Err(OpenError::Version(path.to_owned(), version)),
+        None if is_empty => {
+            let mut batch = Batch::default();
+            batch.set(Table::Meta, VERSION_KEY, Some(&FORMAT_VERSION.to_le_bytes()));
+            backend.apply(&batch).and_then(|()| backend.sync()).map_err(failed)
+        }
+        None => Err(OpenError::Version(path.to_owned(), None)),
+    }
+}

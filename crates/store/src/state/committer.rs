@@ -1,0 +1,141 @@
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::backend::{Opener, Opening};
+use super::shared::{Shared, Taken};
+use super::{BackendError, Batch, Health, Sync};
+
+/// The thread that writes. Whatever fails, nothing is forgotten that is not durable: it is applied again, to a database
+/// that was closed and opened anew, since one whose confirmation has failed once may confirm the next time what it has
+/// lost.
+pub(super) struct Committer {
+    shared: Arc<Shared>,
+    open: Opener,
+    on_health: Box<dyn Fn(&Health) + Send>,
+    /// What is not confirmed: nothing between two steps unless a step failed, or the policy is an interval.
+    unconfirmed: Batch,
+    synced_at: Instant,
+    /// Pause after the next failure.
+    pause: Duration,
+    failed_since: Option<SystemTime>,
+    /// How the database is to be opened after a failure.
+    opening: Opening,
+}
+
+impl Committer {
+    pub(super) fn new(shared: Arc<Shared>, open: Opener, on_health: Box<dyn Fn(&Health) + Send>) -> Self {
+        Self {
+            shared,
+            open,
+            on_health,
+            unconfirmed: Batch::default(),
+            synced_at: Instant::now(),
+            pause: PAUSE_FIRST,
+            failed_since: None,
+            opening: Opening::AfterFailedWrite,
+        }
+    }
+
+    /// Until the state is dropped.
+    pub(super) fn run(mut self) {
+        loop {
+            let has_failed = self.failed_since.is_some();
+            let Taken { batch, up_to, is_stopping } =
+                self.shared.take(if has_failed { Some(Instant::now()) } else { self.sync_due() });
+            let (began, written) = (Instant::now(), batch.len());
+            match self.step(batch, is_stopping) {
+                Ok(()) => {
+                    self.shared.settle(up_to, written, began.elapsed(), self.unconfirmed.bytes());
+                    if self.failed_since.take().is_some() {
+                        self.pause = PAUSE_FIRST;
+                        self.tell(&Health::Writing);
+                    }
+                }
+                Err(error) => {
+                    self.shared.keep(self.unconfirmed.bytes());
+                    let since = *self.failed_since.get_or_insert_with(SystemTime::now);
+                    self.tell(&Health::Failed { error: error.to_string(), since });
+                    if !is_stopping {
+                        // Woken by the end it tries once more.
+                        self.shared.pause(self.pause);
+                        self.pause = (self.pause * 2).min(PAUSE_MAX);
+                    }
+                }
+            }
+            if is_stopping {
+                break;
+            }
+        }
+        *self.shared.backend.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Applies a batch, behind what failed before.
+    fn step(&mut self, batch: Batch, is_stopping: bool) -> Result<(), BackendError> {
+        let is_again = self.failed_since.is_some();
+        let sync = self.shared.options.sync;
+        let is_due = match sync {
+            Sync::Always => true,
+            Sync::Interval(_) => self.sync_due().is_some_and(|due| due <= Instant::now()),
+            Sync::Never => false,
+        };
+        let is_sync = is_again || is_stopping || is_due;
+        let mut all = if is_again { mem::take(&mut self.unconfirmed) } else { Batch::default() };
+        all.extend(batch);
+        let done = self.attempt(&all, is_sync);
+        if done.is_ok() && is_sync {
+            self.unconfirmed = Batch::default();
+            self.synced_at = Instant::now();
+            self.opening = Opening::AfterFailedWrite;
+        }
+        let is_kept = done.is_err() || !is_sync && matches!(sync, Sync::Interval(_));
+        if is_kept {
+            self.unconfirmed.extend(all);
+        }
+        done
+    }
+
+    fn attempt(&mut self, batch: &Batch, is_sync: bool) -> Result<(), BackendError> {
+        let mut backend = self.shared.backend.lock().unwrap_or_else(PoisonError::into_inner);
+        let opening = &mut self.opening;
+        let work = AssertUnwindSafe(|| -> Result<(), BackendError> {
+            let backend = match &mut *backend {
+                Some(backend) => backend,
+                closed => closed.insert((self.open)(*opening)?),
+            };
+            if !batch.is_empty() {
+                backend.apply(batch)?;
+            }
+            if is_sync {
+                backend.sync().inspect_err(|_| *opening = Opening::AfterFailedSync)?;
+            }
+            Ok(())
+        });
+        // A database that panics has failed, and is no reason for everybody to wait for ever.
+        let done = catch_unwind(work).unwrap_or_else(|_| Err(BackendError::new("the database panicked")));
+        if done.is_err() {
+            let failed = backend.take();
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(failed)));
+        }
+        done
+    }
+
+    /// When the interval is over; `None` = nothing is to be confirmed then.
+    fn sync_due(&self) -> Option<Instant> {
+        match self.shared.options.sync {
+            Sync::Interval(interval) if !self.unconfirmed.is_empty() => Some(self.synced_at + interval),
+            _ => None,
+        }
+    }
+
+    fn tell(&self, health: &Health) {
+        if self.shared.set_health(health) {
+            (self.on_health)(health);
+        }
+    }
+}
+
+/// After a failure, and twice as much after each further one.
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(8);

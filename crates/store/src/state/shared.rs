@@ -1,0 +1,197 @@
+use std::mem;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use super::wakers::Wakers;
+use super::{Backend, Batch, Change, Health, Options, Stats, Ticket};
+
+/// What the state's users and its committer share.
+pub(super) struct Shared {
+    pub(super) options: Options,
+    /// The committer's, which has it while it writes; `None` after a failure. Taken before `work`, if both are.
+    pub(super) backend: Mutex<Option<Box<dyn Backend>>>,
+    work: Mutex<Work>,
+    /// There is something for the committer to do.
+    wanted: Condvar,
+    /// More is durable.
+    settled: Condvar,
+    /// The last durable ticket. Written by the committer (release), read by everybody (acquire): who sees it sees that
+    /// the changes are made. Under `work` as far as `settled` is concerned.
+    done: AtomicU64,
+    /// Whether too much waits: written under `work`, read for a hint; relaxed.
+    is_congested: AtomicBool,
+    wakers: Wakers,
+}
+
+struct Work {
+    pending: Batch,
+    last: Ticket,
+    /// Bytes of what the committer has taken and that is not durable.
+    taken_bytes: usize,
+    is_stopping: bool,
+    health: Health,
+    stats: Stats,
+}
+
+/// What the committer is to do.
+pub(super) struct Taken {
+    pub(super) batch: Batch,
+    /// The last change in it.
+    pub(super) up_to: Ticket,
+    pub(super) is_stopping: bool,
+}
+
+impl Shared {
+    pub(super) fn new(options: Options, backend: Box<dyn Backend>) -> Self {
+        let work = Work {
+            pending: Batch::default(),
+            last: Ticket::NONE,
+            taken_bytes: 0,
+            is_stopping: false,
+            health: Health::Writing,
+            stats: Stats::default(),
+        };
+        Self {
+            options,
+            backend: Mutex::new(Some(backend)),
+            work: Mutex::new(work),
+            wanted: Condvar::new(),
+            settled: Condvar::new(),
+            done: AtomicU64::new(0),
+            is_congested: AtomicBool::new(false),
+            wakers: Wakers::default(),
+        }
+    }
+
+    pub(super) fn change<'a>(&self, changes: impl IntoIterator<Item = Change<'a>>) -> Ticket {
+        let mut work = self.work();
+        let was_empty = work.pending.is_empty();
+        let mut count = 0;
+        for Change { table, key, value } in changes {
+            debug_assert!(u16::try_from(key.len()).is_ok(), "a key of {} bytes", key.len());
+            work.pending.set(table, key, value);
+            count += 1;
+        }
+        if count == 0 {
+            return Ticket::NONE;
+        }
+        work.stats.changes += count;
+        work.last.0 += 1;
+        let ticket = work.last;
+        self.note_congestion(&work);
+        drop(work);
+        if was_empty {
+            self.wanted.notify_one();
+        }
+        ticket
+    }
+
+    pub(super) fn last(&self) -> Ticket {
+        self.work().last
+    }
+
+    pub(super) fn done(&self) -> Ticket {
+        Ticket(self.done.load(Ordering::Acquire))
+    }
+
+    pub(super) fn is_congested(&self) -> bool {
+        self.is_congested.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn health(&self) -> Health {
+        self.work().health.clone()
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        let work = self.work();
+        Stats { pending_bytes: work.unsaved_bytes(), ..work.stats }
+    }
+
+    pub(super) fn wake_at(&self, ticket: Ticket, waker: &Waker) {
+        self.wakers.add(ticket, waker, || ticket <= self.done());
+    }
+
+    pub(super) fn wait(&self, ticket: Ticket, patience: Duration) -> bool {
+        let work = self.work();
+        let waited = self.settled.wait_timeout_while(work, patience, |_| self.done() < ticket);
+        let (_work, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        self.done() >= ticket
+    }
+
+    pub(super) fn stop(&self) {
+        self.work().is_stopping = true;
+        self.wanted.notify_one();
+    }
+
+    /// For the committer: waits for changes, for the end, or until `wake_up`.
+    pub(super) fn take(&self, wake_up: Option<Instant>) -> Taken {
+        let mut work = self.work();
+        while work.pending.is_empty() && !work.is_stopping {
+            match wake_up.map(|at| at.saturating_duration_since(Instant::now())) {
+                None => work = self.wanted.wait(work).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => break,
+                Some(rest) => work = self.wanted.wait_timeout(work, rest).unwrap_or_else(PoisonError::into_inner).0,
+            }
+        }
+        let batch = mem::take(&mut work.pending);
+        work.taken_bytes += batch.bytes();
+        Taken { batch, up_to: work.last, is_stopping: work.is_stopping }
+    }
+
+    /// For the committer: waits until it is worth trying again, or the end has come.
+    pub(super) fn pause(&self, pause: Duration) {
+        let waited = self.wanted.wait_timeout_while(self.work(), pause, |work| !work.is_stopping);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// For the committer: nothing of what was taken is durable, which is so many bytes by now.
+    pub(super) fn keep(&self, bytes: usize) {
+        let mut work = self.work();
+        work.taken_bytes = bytes;
+        self.note_congestion(&work);
+    }
+
+    /// What was taken up to here is durable, of which `kept_bytes` are kept in memory all the same.
+    pub(super) fn settle(&self, up_to: Ticket, written: usize, took: Duration, kept_bytes: usize) {
+        let mut work = self.work();
+        work.taken_bytes = kept_bytes;
+        if written > 0 {
+            work.stats.commits += 1;
+            work.stats.written += written as u64;
+            work.stats.commit_time += took;
+        }
+        self.note_congestion(&work);
+        self.done.store(up_to.0, Ordering::Release);
+        drop(work);
+        self.settled.notify_all();
+        self.wakers.wake_up_to(up_to);
+    }
+
+    /// Whether the health is another one now.
+    pub(super) fn set_health(&self, health: &Health) -> bool {
+        let mut work = self.work();
+        let is_change = mem::discriminant(&work.health) != mem::discriminant(health);
+        match (&mut work.health, health) {
+            (Health::Failed { error, .. }, Health::Failed { error: newer, .. }) => error.clone_from(newer),
+            (old, health) => *old = health.clone(),
+        }
+        work.stats.failures += u64::from(*health != Health::Writing);
+        is_change
+    }
+
+    fn note_congestion(&self, work: &Work) {
+        self.is_congested.store(work.unsaved_bytes() > self.options.congested_bytes, Ordering::Relaxed);
+    }
+
+    fn work(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Work {
+    fn unsaved_bytes(&self) -> usize {
+        self.pending.bytes() + self.taken_bytes
+    }
+}

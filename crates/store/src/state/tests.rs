@@ -1,0 +1,340 @@
+//! The committer against a disk that does as it is told, and the real one against a directory.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::task::Wake;
+use std::time::{Duration, SystemTime};
+
+use super::backend::Opening;
+use super::fjall_backend::FjallBackend;
+use super::memory_backend::{Fault, MemoryDisk};
+use super::*;
+
+/// Only failing tests wait so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Stage {
+    disk: MemoryDisk,
+    health: Receiver<Health>,
+    state: State,
+}
+
+impl Stage {
+    fn new(sync: Sync) -> Self {
+        let disk = MemoryDisk::default();
+        let (told, health) = sync_channel(16);
+        let on_health = Box::new(move |health: &Health| drop(told.send(health.clone())));
+        let options = Options { sync, congested_bytes: 1000 };
+        let state = State::open_with(disk.opener(), Path::new("dir"), options, on_health).unwrap();
+        Self { disk, health, state }
+    }
+
+    fn put(&self, key: &str, value: &str) -> Ticket {
+        put(&self.state, key, Some(value))
+    }
+
+    fn wait(&self, ticket: Ticket) {
+        assert!(self.state.wait(ticket, PATIENCE), "{ticket:?}: {:?}", self.state.health());
+    }
+
+    fn synced(&self) -> Vec<(String, String)> {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        self.disk.synced(Table::Retained).into_iter().map(|(key, value)| (text(key), text(value))).collect()
+    }
+}
+
+fn put(state: &State, key: &str, value: Option<&str>) -> Ticket {
+    let (key, value) = (key.as_bytes(), value.map(str::as_bytes));
+    state.change([Change { table: Table::Retained, key, value }])
+}
+
+fn row(key: &str, value: &str) -> (String, String) {
+    (key.to_owned(), value.to_owned())
+}
+
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn what_is_done_is_on_the_disk() {
+    let stage = Stage::new(Sync::Always);
+    assert!(stage.state.is_done(Ticket::NONE));
+    assert_eq!(stage.state.change([]), Ticket::NONE);
+    for number in 0..50 {
+        let ticket = stage.put("k", &number.to_string());
+        stage.wait(ticket);
+        assert_eq!(stage.synced(), [row("k", &number.to_string())]);
+    }
+    stage.wait(put(&stage.state, "k", None));
+    assert_eq!(stage.synced(), []);
+}
+
+#[test]
+fn of_one_key_s_changes_within_a_batch_the_last_is_written() {
+    let stage = Stage::new(Sync::Always);
+    stage.wait(stage.put("first", "")); // the version's batch is over
+    let stall = stage.disk.stall();
+    let before = stage.put("a", "0");
+    // It takes that one, or more: what comes from here on is in at most two batches.
+    let tickets = (1..=100).map(|number| stage.put("a", &number.to_string())).collect::<Vec<_>>();
+    put(&stage.state, "b", Some("x"));
+    let last = put(&stage.state, "b", None);
+    assert!(!stage.state.is_done(before) && tickets.is_sorted() && last > tickets[99]);
+    drop(stall);
+    stage.wait(last);
+    assert_eq!(stage.synced(), [row("a", "100"), row("first", "")]);
+    let written = stage.disk.batches().iter().sum::<usize>();
+    assert!(written <= 1 + 1 + 1 + 2, "version, first, a, then a and b: {:?}", stage.disk.batches());
+    let stats = stage.state.stats();
+    assert_eq!((stats.changes, stats.failures, stats.pending_bytes), (104, 0, 0));
+}
+
+#[test]
+fn those_who_wait_are_woken_when_it_is_done_and_at_once_if_it_is() {
+    let stage = Stage::new(Sync::Always);
+    stage.wait(stage.put("a", "1"));
+    let woken = Arc::<Woken>::default();
+    let waker = Waker::from(Arc::clone(&woken));
+    let stall = stage.disk.stall();
+    let ticket = stage.put("a", "2");
+    stage.state.wake_at(ticket, &waker);
+    assert_eq!(woken.0.load(Ordering::SeqCst), 0);
+    drop(stall);
+    stage.wait(ticket);
+    while woken.0.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    stage.state.wake_at(ticket, &waker);
+    assert_eq!(woken.0.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn after_a_failure_all_that_is_not_durable_is_written_again() {
+    for fault in [Fault::Apply, Fault::Sync, Fault::Panic] {
+        let stage = Stage::new(Sync::Always);
+        stage.wait(stage.put("a", "1"));
+        stage.disk.set_fault(Some(fault));
+        let lost = stage.put("a", "2");
+        let Ok(Health::Failed { error, since }) = stage.health.recv_timeout(PATIENCE) else { panic!("{fault:?}") };
+        assert!(!error.contains('\n') && since <= SystemTime::now(), "{error}");
+        assert_eq!(stage.state.health(), Health::Failed { error, since });
+        let newer = [stage.put("a", "3"), stage.put("b", "1")];
+        assert!(!stage.state.is_done(lost) && !stage.state.is_done(newer[1]));
+        assert_eq!(stage.synced(), [row("a", "1")], "{fault:?}");
+        stage.disk.set_fault(None);
+        stage.wait(newer[1]);
+        assert!(stage.state.is_done(lost));
+        let again = if fault == Fault::Sync { Opening::AfterFailedSync } else { Opening::AfterFailedWrite };
+        assert_eq!(stage.synced(), [row("a", "3"), row("b", "1")], "{fault:?}");
+        assert_eq!(stage.health.recv_timeout(PATIENCE), Ok(Health::Writing), "one change, however often it failed");
+        assert_eq!(stage.disk.openings()[..2], [Opening::First, again], "on a database opened anew");
+        assert!(stage.state.stats().failures > 0);
+    }
+}
+
+#[test]
+fn a_database_that_cannot_be_opened_again_is_tried_again() {
+    let stage = Stage::new(Sync::Always);
+    stage.disk.set_fault(Some(Fault::Apply));
+    let ticket = stage.put("a", "1");
+    assert!(matches!(stage.health.recv_timeout(PATIENCE), Ok(Health::Failed { .. })));
+    stage.disk.set_fault(Some(Fault::Open));
+    while stage.disk.openings().len() < 2 {
+        std::thread::yield_now();
+    }
+    stage.disk.set_fault(None);
+    stage.wait(ticket);
+    assert_eq!(stage.synced(), [row("a", "1")]);
+}
+
+#[test]
+fn too_much_that_waits_is_told_until_it_is_written() {
+    let stage = Stage::new(Sync::Always);
+    stage.disk.set_fault(Some(Fault::Sync));
+    let mut last = stage.put("0", "x");
+    assert!(!stage.state.is_congested());
+    for number in 1..20 {
+        last = stage.put(&number.to_string(), "x");
+    }
+    assert!(stage.state.is_congested() && stage.state.stats().pending_bytes > 1000);
+    assert!(matches!(stage.health.recv_timeout(PATIENCE), Ok(Health::Failed { .. })));
+    assert!(stage.state.is_congested(), "what failed is kept");
+    stage.disk.set_fault(None);
+    stage.wait(last);
+    assert!(!stage.state.is_congested());
+    assert_eq!(stage.synced().len(), 20);
+}
+
+#[test]
+fn with_an_interval_it_is_done_before_it_is_confirmed_and_confirmed_in_time() {
+    let stage = Stage::new(Sync::Interval(Duration::from_millis(50)));
+    stage.wait(stage.put("a", "1"));
+    while stage.synced().is_empty() {
+        std::thread::yield_now();
+    }
+    // A confirmation that fails takes nothing with it that was said to be done.
+    stage.disk.set_fault(Some(Fault::Sync));
+    let ticket = stage.put("b", "1");
+    assert!(matches!(stage.health.recv_timeout(PATIENCE), Ok(Health::Failed { .. })));
+    stage.disk.set_fault(None);
+    stage.wait(ticket);
+    assert_eq!(stage.health.recv_timeout(PATIENCE), Ok(Health::Writing));
+    assert_eq!(stage.synced(), [row("a", "1"), row("b", "1")]);
+}
+
+#[test]
+fn what_waits_at_the_end_is_written() {
+    for sync in [Sync::Always, Sync::Interval(Duration::from_secs(3600)), Sync::Never] {
+        let Stage { disk, state, .. } = Stage::new(sync);
+        put(&state, "a", Some("1"));
+        drop(state);
+        assert_eq!(disk.synced(Table::Retained), [(b"a".to_vec(), b"1".to_vec())], "{sync:?}");
+    }
+}
+
+fn open(directory: &Path) -> Result<State, String> {
+    let locked = LockedDirectory::open(directory).map_err(|error| error.to_string())?;
+    State::open(&locked, Options::default(), |_| {}).map_err(|error| error.to_string())
+}
+
+fn scan(state: &State, table: Table) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut rows = BTreeMap::new();
+    state.scan(table, &mut |key, value| drop(rows.insert(key.to_vec(), value.to_vec()))).unwrap();
+    rows
+}
+
+#[test]
+fn tables_are_there_when_the_directory_is_opened_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = open(directory.path()).unwrap();
+    let long = vec![7; 3 << 20];
+    let keys = Table::ALL.map(|table| (table, [table as u8; 3]));
+    state.change(keys.iter().map(|(table, key)| Change { table: *table, key, value: Some(&long) }));
+    state.change([Change { table: Table::Wills, key: &[4; 3], value: None }]);
+    let ticket = state.change([Change { table: Table::Wills, key: b"", value: Some(b"") }]);
+    assert!(state.wait(ticket, PATIENCE));
+    drop(state);
+    let state = open(directory.path()).unwrap();
+    for table in [Table::Sessions, Table::Subscriptions, Table::Retained, Table::Speeds] {
+        assert_eq!(scan(&state, table), BTreeMap::from([(vec![table as u8; 3], long.clone())]), "{}", table.name());
+    }
+    assert_eq!(scan(&state, Table::Wills), BTreeMap::from([(vec![], vec![])]));
+    assert_eq!(scan(&state, Table::Meta).len(), 2, "the format version too");
+}
+
+#[test]
+fn another_format_is_refused_by_its_number() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = open(directory.path()).unwrap();
+    let change = Change { table: Table::Meta, key: VERSION_KEY, value: Some(&7_u32.to_le_bytes()) };
+    assert!(state.wait(state.change([change]), PATIENCE));
+    drop(state);
+    let refused = open(directory.path()).unwrap_err();
+    assert!(refused.contains("state: format version 7 is unknown, this program writes 1"), "{refused}");
+}
+
+#[test]
+fn a_database_that_cannot_be_read_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("state"), "no directory").unwrap();
+    let refused = open(directory.path()).unwrap_err();
+    assert!(refused.contains("/state: ") && refused.lines().count() == 1, "{refused}");
+}
+
+/// What the system had not written yet when the power went may be there page by page, in any choice.
+#[test]
+fn a_torn_end_of_the_journal_takes_nothing_with_it_that_was_confirmed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state");
+    let mut backend = FjallBackend::open(&path, Opening::First, 1).unwrap();
+    let batch = |from: u32, to: u32| {
+        let mut batch = Batch::default();
+        let value = |key: u32| vec![key as u8 | 1; if key % 100 == 60 { 20_000 } else { 100 }];
+        (from..to).for_each(|key| batch.set(Table::Retained, &key.to_be_bytes(), Some(&value(key))));
+        batch
+    };
+    backend.apply(&batch(0, 50)).and_then(|()| backend.sync()).unwrap();
+    let journal = journal_of(&path);
+    let before = fs::read(&journal).unwrap();
+    backend.apply(&batch(50, 500)).unwrap();
+    drop(backend);
+    let mut whole = fs::read(&journal).unwrap();
+    let begin = before.iter().zip(&whole).position(|(before, after)| before != after).unwrap();
+    let end = whole.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+    assert!(end - begin > 100_000);
+    whole.truncate(end);
+    let mut cut = 0;
+    for page in (begin / 4096)..end.div_ceil(4096) {
+        for reach in [4096, usize::MAX] {
+            let mut torn = whole.clone();
+            let from = (page * 4096).max(begin);
+            let to = (page * 4096).saturating_add(reach).min(torn.len());
+            torn[from..to].fill(0);
+            fs::write(&journal, &torn).unwrap();
+            let backend = FjallBackend::open(&path, Opening::First, 1).unwrap();
+            assert_eq!(rows(&backend), 50, "page {page}");
+            cut += backend.torn_batches();
+        }
+    }
+    assert!(cut > 0, "some of these it would not have opened by itself");
+}
+
+#[test]
+fn a_hole_among_confirmed_batches_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state");
+    let mut backend = FjallBackend::open(&path, Opening::First, 1).unwrap();
+    for key in 0..3_u8 {
+        let mut batch = Batch::default();
+        batch.set(Table::Retained, &[key], Some(&[1; 20_000]));
+        backend.apply(&batch).and_then(|()| backend.sync()).unwrap();
+    }
+    drop(backend);
+    let journal = journal_of(&path);
+    let mut damaged = fs::read(&journal).unwrap();
+    damaged[8192..12288].fill(0);
+    fs::write(&journal, &damaged).unwrap();
+    assert!(FjallBackend::open(&path, Opening::First, 1).is_err(), "two whole batches are behind it");
+}
+
+#[test]
+fn after_a_failed_confirmation_the_journal_begins_anew_and_nothing_is_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state");
+    let put = |backend: &mut FjallBackend, keys: std::ops::Range<u8>| {
+        let mut batch = Batch::default();
+        keys.for_each(|key| batch.set(Table::Retained, &[key], Some(&[1; 20_000])));
+        backend.apply(&batch).and_then(|()| backend.sync()).unwrap();
+    };
+    let mut backend = FjallBackend::open(&path, Opening::First, 1).unwrap();
+    put(&mut backend, 0..30);
+    drop(backend);
+    let mut backend = FjallBackend::open(&path, Opening::AfterFailedSync, 1).unwrap();
+    let journal = fs::read(journal_of(&path)).unwrap();
+    assert!(journal.iter().all(|&byte| byte == 0), "{} bytes", journal.len());
+    assert_eq!(rows(&backend), 30);
+    put(&mut backend, 20..40);
+    drop(backend);
+    for opening in [Opening::AfterFailedWrite, Opening::First] {
+        assert_eq!(rows(&FjallBackend::open(&path, opening, 0).unwrap()), 40);
+    }
+}
+
+fn rows(backend: &FjallBackend) -> usize {
+    let mut count = 0;
+    backend.scan(Table::Retained, &mut |_, _| count += 1).unwrap();
+    count
+}
+
+fn journal_of(path: &Path) -> PathBuf {
+    let files = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    files.into_iter().find(|path| path.extension().is_some_and(|end| end == "jnl")).unwrap()
+}
