@@ -30,6 +30,12 @@ pub(crate) struct BrokerArgs {
     /// Threads that may serve clients: as many as the machine has processors unless given. As few of them are at work as there is work for.
     #[arg(long, value_name = "COUNT")]
     threads: Option<NonZeroUsize>,
+    /// Directory in which sessions, subscriptions, retained messages and Wills are kept, instead of the configured one: ./tenbin-data by default.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Keeps nothing on disk: all is forgotten when the broker ends.
+    #[arg(long, conflicts_with = "data")]
+    ephemeral: bool,
     /// Least severe log lines to print: error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log: Level,
@@ -78,6 +84,12 @@ impl BrokerArgs {
         if let Some(policy) = self.policy {
             config.policy = policy;
         }
+        if let Some(directory) = &self.data {
+            config.store.directory.clone_from(directory);
+        }
+        if self.ephemeral {
+            config.store.directory.clear();
+        }
         Ok(config)
     }
 }
@@ -87,7 +99,12 @@ async fn serve(config: Config, arguments: &BrokerArgs) -> Result<(), BrokerError
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let threads = arguments.threads.map_or_else(available, NonZeroUsize::get);
-    let broker = Broker::builder().config(config).threads(threads).start().await?;
+    let directory = config.store.directory.clone();
+    let mut builder = Broker::builder().config(config).threads(threads);
+    if !directory.as_os_str().is_empty() {
+        builder = builder.store(directory);
+    }
+    let broker = builder.start().await?;
     for address in broker.addresses() {
         writeln!(
             io::stdout(),

@@ -155,6 +155,11 @@ impl Drop for BrokerProcess {
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tenbin"));
     command.arg("broker").args(arguments);
+    // Nothing that one test leaves behind is there for another.
+    let is_said = |argument: &&str| ["--data", "--ephemeral", "--print-config", "--help"].contains(argument);
+    if !arguments.iter().any(is_said) {
+        command.arg("--ephemeral");
+    }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

@@ -48,7 +48,7 @@ impl Subscriptions {
     pub fn new() -> Result<Self, AccessError> {
         let config = Config::default();
         let access = Access::new(Settings::load(&config, true)?, None, None);
-        Ok(Self { shared: Shared::new(config, access, true, None), sessions: 0 })
+        Ok(Self { shared: Shared::new(config, access, true, None, None), sessions: 0 })
     }
 
     /// A session with a queue of its own.

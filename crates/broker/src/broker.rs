@@ -1,6 +1,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::Config;
 use crate::auth::{Access, AccessError, Authenticator, Authorizer, Settings, enforcement};
+use crate::durable::{self, Durable, StoreError};
 use crate::expiry::{self, ExpiryQueue};
 use crate::metrics::MetricsSnapshot;
 use crate::net;
@@ -39,6 +41,7 @@ pub struct BrokerBuilder {
     authenticator: Option<Arc<dyn Authenticator>>,
     authorizer: Option<Arc<dyn Authorizer>>,
     threads: Option<usize>,
+    store: Option<PathBuf>,
     is_restless: bool,
 }
 
@@ -52,6 +55,8 @@ pub enum StartError {
     Access(AccessError),
     /// The system gives no threads.
     Threads(io::Error),
+    /// What is to be kept cannot be, or what was kept cannot be read.
+    Store(StoreError),
 }
 
 impl BrokerBuilder {
@@ -82,6 +87,15 @@ impl BrokerBuilder {
         Self { threads: Some(threads), ..self }
     }
 
+    /// Keeps in this directory what is to outlive the broker, and takes over what is there: sessions with their
+    /// subscriptions, retained messages, Wills. The directory is made if it is not there, and is this broker's alone as long
+    /// as it runs. [`Config`] says when what is written is safe; its own directory is not looked at. Without a store nothing
+    /// is kept.
+    #[must_use]
+    pub fn store(self, directory: impl Into<PathBuf>) -> Self {
+        Self { store: Some(directory.into()), ..self }
+    }
+
     /// For tests: connections move on and on, whether or not there is a reason.
     #[doc(hidden)]
     #[must_use]
@@ -94,27 +108,34 @@ impl BrokerBuilder {
     ///
     /// # Errors
     /// An address that cannot be listened on (then none is), or a password file that cannot be used, or threads that the
-    /// system does not give.
-    pub async fn start(self) -> Result<Broker, StartError> {
+    /// system does not give, or a store that cannot be had or read.
+    pub async fn start(mut self) -> Result<Broker, StartError> {
         let is_configured_only = self.authenticator.is_none();
         let settings = Settings::load(&self.config, is_configured_only).map_err(StartError::Access)?;
         let access = Access::new(settings, self.authenticator, self.authorizer);
         let (threads, running) = self.threads.map(Threads::start).transpose().map_err(StartError::Threads)?.unzip();
         let listening = threads.as_ref().map_or_else(Handle::current, |threads| threads.first().clone());
+        if self.store.is_some() {
+            self.config.bound_names(durable::NAME_BYTES_MAX);
+        }
+        let configured = self.config.all_listeners().collect::<Vec<_>>();
+        let shared = begin(self.config, access, is_configured_only, threads, self.store).await?;
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
-        for configured in self.config.all_listeners() {
+        for configured in configured {
             let failed = |error| StartError::Listen(configured.address, error);
             let _there = listening.enter();
             let listener = net::bind(configured.address).map_err(failed)?;
             addresses.push(listener.local_addr().map_err(failed)?);
             listeners.push((listener, configured.name()));
         }
-        let shared = Arc::new(Shared::new(self.config, access, is_configured_only, threads));
         let mut tasks = JoinSet::new();
         tasks.spawn(threads::run(Arc::clone(&shared), self.is_restless));
         tasks.spawn(ExpiryQueue::run(Arc::clone(&shared)));
         tasks.spawn(expiry::sweep_retained(Arc::clone(&shared)));
+        if shared.durable.is_some() {
+            tasks.spawn(durable::keep_speeds(Arc::clone(&shared)));
+        }
         if let Some(interval) = shared.config.sys_interval() {
             tasks.spawn(sys_topics::run(Arc::clone(&shared), interval));
             tasks.spawn(sys_share::run(Arc::clone(&shared), interval));
@@ -124,6 +145,30 @@ impl BrokerBuilder {
             tasks.spawn_on(net::run(Arc::clone(&shared), listener, name), &listening);
         }
         Ok(Broker { shared, addresses, first_listener, tasks, _threads: running })
+    }
+}
+
+/// The broker's shared part with what was kept of the last run: nobody is connected yet.
+async fn begin(
+    config: Config,
+    access: Access,
+    is_configured_only: bool,
+    threads: Option<Threads>,
+    store: Option<PathBuf>,
+) -> Result<Arc<Shared>, StartError> {
+    let Some(directory) = store else {
+        return Ok(Arc::new(Shared::new(config, access, is_configured_only, threads, None)));
+    };
+    let work = move || {
+        let durable = Arc::new(Durable::open(&directory, config.store.sync())?);
+        let shared = Shared::new(config, access, is_configured_only, threads, Some(Arc::clone(&durable)));
+        durable::load(&shared, &durable)?;
+        Ok(Arc::new(shared))
+    };
+    // It waits for the disk.
+    match tokio::task::spawn_blocking(work).await {
+        Ok(begun) => begun.map_err(StartError::Store),
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
 
@@ -200,6 +245,13 @@ impl Broker {
             self.shared.registry.for_each(|client| client.outbox.control(Control::ShuttingDown));
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        durable::keep_speeds_now(&self.shared);
+        if let Some(durable) = self.shared.durable.clone() {
+            let written = tokio::task::spawn_blocking(move || durable.flush(SHUTDOWN)).await;
+            if !written.unwrap_or(false) {
+                tracing::error!("the last changes of the state could not be written");
+            }
+        }
     }
 }
 
@@ -215,6 +267,7 @@ impl fmt::Display for StartError {
             Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
             Self::Access(error) => error.fmt(f),
             Self::Threads(error) => write!(f, "cannot start threads: {error}"),
+            Self::Store(error) => error.fmt(f),
         }
     }
 }
@@ -225,6 +278,7 @@ impl std::error::Error for StartError {
             Self::Listen(_, error) => Some(error),
             Self::Access(error) => Some(error),
             Self::Threads(error) => Some(error),
+            Self::Store(error) => Some(error),
         }
     }
 }

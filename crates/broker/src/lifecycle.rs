@@ -8,9 +8,10 @@ use tenbin_codec::{TopicFilter, Will};
 use tenbin_session::{Publication, Session, SessionExpiry};
 
 use crate::auth::{Standing, enforcement};
+use crate::durable::SafeAt;
 use crate::outbox::Booked;
 use crate::registry::{Client, Lease, PendingWill};
-use crate::router::{HeldKey, Publisher};
+use crate::router::{HeldKey, Published, Publisher};
 use crate::shared::Shared;
 
 /// How a connection ended.
@@ -24,12 +25,21 @@ pub(crate) struct ConnectionEnd {
     pub(crate) expiry: SessionExpiry,
 }
 
-/// A connection begins: returns whether it goes on with a session.
-pub(crate) fn begin(shared: &Shared, lease: &mut Lease, clean_start: bool, now: Instant) -> bool {
+/// How a connection begins.
+#[derive(Debug)]
+pub(crate) struct Beginning<'a> {
+    pub(crate) clean_start: bool,
+    /// How long the session outlives it.
+    pub(crate) expiry: SessionExpiry,
+    pub(crate) will: Option<&'a Will>,
+}
+
+/// A connection begins: returns whether it goes on with a session, and when the client may be told.
+pub(crate) fn begin(shared: &Shared, lease: &mut Lease, beginning: &Beginning<'_>, now: Instant) -> (bool, SafeAt) {
     // The expiry queue may be late: what is due by the clock has happened. [MQTT-4.1.0-2]
     let expired = lease.state.expires_at.is_some_and(|at| at <= now);
     shared.metrics.clients_expired.add(u64::from(expired));
-    let session_ends = lease.state.established && (clean_start || expired);
+    let session_ends = lease.state.established && (beginning.clean_start || expired);
     let session_present = lease.state.established && !session_ends;
     if session_ends {
         wipe(shared, lease); // [MQTT-3.1.2-4]
@@ -47,7 +57,11 @@ pub(crate) fn begin(shared: &Shared, lease: &mut Lease, clean_start: bool, now: 
         joins(shared, &lease.client, filter, now);
     }
     shared.metrics.client_connected();
-    session_present
+    let safe_at = match &shared.durable {
+        Some(durable) => durable.connection_begins(lease, beginning.expiry, beginning.will),
+        None => SafeAt::NOW,
+    };
+    (session_present, safe_at)
 }
 
 /// A connection ended: the session waits for the next one or ends with it.
@@ -91,6 +105,9 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
         SessionExpiry::After(interval) => now.checked_add(interval),
         SessionExpiry::AtDisconnect | SessionExpiry::Never => None,
     };
+    if let Some(durable) = &shared.durable {
+        durable.connection_ended(&mut lease, end.expiry, now);
+    }
     if enforcement::catch_up(shared, &mut lease) == Standing::Revoked {
         finish(shared, lease);
     } else {
@@ -135,6 +152,9 @@ pub(crate) fn expire(shared: &Shared, mut lease: Lease, now: Instant) {
     let expired = lease.state.expires_at.is_some_and(|at| at <= now);
     if let Some(pending) = lease.state.will.take_if(|pending| expired || pending.due <= now) {
         publish_will(shared, &lease.client, pending.will, now);
+        if let Some(durable) = &shared.durable {
+            durable.will_over(&mut lease);
+        }
     }
     if expired {
         tracing::debug!(client = ?lease.client.id, "session expired"); // [MQTT-4.1.0-2]
@@ -153,6 +173,9 @@ fn take_back(shared: &Shared, client: &Client, booked: Booked) {
 /// The session is over.
 fn finish(shared: &Shared, mut lease: Lease) {
     wipe(shared, &mut lease);
+    if let Some(durable) = &shared.durable {
+        durable.will_over(&mut lease);
+    }
     lease.client.outbox.close();
     lease.state.ended = true;
     shared.registry.remove(&lease.client);
@@ -160,6 +183,9 @@ fn finish(shared: &Shared, mut lease: Lease) {
 
 /// Forgets subscriptions, messages under way and waiting ones.
 fn wipe(shared: &Shared, lease: &mut Lease) {
+    if let Some(durable) = &shared.durable {
+        durable.session_over(lease);
+    }
     let subscriptions = std::mem::take(&mut lease.state.subscriptions);
     shared.metrics.subscriptions.subtract(subscriptions.len() as u64);
     for filter in subscriptions.keys() {
@@ -175,7 +201,8 @@ fn wipe(shared: &Shared, lease: &mut Lease) {
     lease.client.outbox.clear();
 }
 
-fn schedule(shared: &Shared, lease: &mut Lease, now: Instant) {
+/// The expiry queue looks at this session when something is due.
+pub(crate) fn schedule(shared: &Shared, lease: &mut Lease, now: Instant) {
     let will_due = lease.state.will.as_ref().map(|pending| pending.due);
     let Some(at) = [will_due, lease.state.expires_at].into_iter().flatten().min() else { return };
     // One that is due earlier looks again by itself. One that is nearly due may just now find the lease taken.
@@ -185,7 +212,8 @@ fn schedule(shared: &Shared, lease: &mut Lease, now: Instant) {
     }
 }
 
-fn publish_will(shared: &Shared, client: &Client, will: Will, now: Instant) {
+/// Publishes a Will, if its client still may.
+pub(crate) fn publish_will(shared: &Shared, client: &Client, will: Will, now: Instant) {
     if !client.rights.may_publish_will(&will.topic) {
         tracing::info!(client = ?client.id, topic = ?will.topic, "will is no longer authorized");
         return;
@@ -198,7 +226,7 @@ fn publish_will(shared: &Shared, client: &Client, will: Will, now: Instant) {
         ..Publication::new(will.topic, will.payload)
     };
     let mut publisher = Publisher::new(&shared.router, client.number, &client.id);
-    let reason = publisher.publish(&shared.router, &publication, now);
+    let Published { reason, .. } = publisher.publish(&shared.router, &publication, now);
     publisher.flush(&shared.router, now);
     tracing::debug!(topic = ?publication.topic, %reason, "will published");
 }

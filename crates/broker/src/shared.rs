@@ -13,6 +13,7 @@ use crate::Config;
 use crate::admission::Admission;
 use crate::auth::{Access, Principal, Rights};
 use crate::clock::Clock;
+use crate::durable::{self, Durable, SafeAt};
 use crate::expiry::ExpiryQueue;
 use crate::half_closed::HalfClosed;
 use crate::metrics::Metrics;
@@ -26,7 +27,7 @@ use crate::threads::Threads;
 ///
 /// Lock order, outermost first: a session's lease · the index's writers · a group's writers · a registry shard ·
 /// the retained tree · a group's waiting messages · an outbox · the expiry queue · the remembered speeds · a group's
-/// decisions. All but the first are held for short work in memory and never across a wait point.
+/// decisions · the numbers of durable sessions · the state's changes. All but the first are held for short work in memory and never across a wait point.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) speeds: RememberedSpeeds,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Clock,
+    /// What is kept on disk; `None` = nothing.
+    pub(crate) durable: Option<Arc<Durable>>,
     pub(crate) expiry: ExpiryQueue,
     pub(crate) budget: Arc<Budget>,
     /// Of the sessions.
@@ -59,7 +62,13 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config, access: Access, is_configured_only: bool, threads: Option<Threads>) -> Self {
+    pub(crate) fn new(
+        config: Config,
+        access: Access,
+        is_configured_only: bool,
+        threads: Option<Threads>,
+        durable: Option<Arc<Durable>>,
+    ) -> Self {
         let clock = Clock::new();
         let access = Arc::new(access);
         let metrics = Arc::<Metrics>::default();
@@ -76,10 +85,14 @@ impl Shared {
         Self {
             capabilities: config.capabilities(),
             report_carriers: ListenerCarriers::new(&config),
-            router: Router::new(config.share_rules(), retained, groups, Arc::clone(&access), clock),
+            router: Router::new(config.share_rules(), retained, groups, Arc::clone(&access), durable.clone(), clock),
             registry: ClientRegistry::default(),
-            speeds: RememberedSpeeds::new(config.remembered_speeds()),
+            speeds: RememberedSpeeds::new(
+                config.remembered_speeds(),
+                durable.as_ref().map_or_else(durable::new_speed_key, |durable| durable.speed_key()),
+            ),
             clock,
+            durable,
             expiry: ExpiryQueue::default(),
             admission: Admission::new(config.admission(), Instant::now()),
             half_closed: HalfClosed::default(),
@@ -112,6 +125,19 @@ impl Shared {
 }
 
 impl Shared {
+    /// Waits until this is safe.
+    pub(crate) async fn safe(&self, at: SafeAt) {
+        let Some(durable) = &self.durable else { return };
+        std::future::poll_fn(|context| {
+            if durable.is_safe(at) {
+                return std::task::Poll::Ready(());
+            }
+            durable.wake_when_safe(at, context.waker());
+            std::task::Poll::Pending
+        })
+        .await;
+    }
+
     /// Whether a client's message goes on.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use tenbin_codec::{Text, TopicName};
 use tenbin_session::Publication;
 
+use crate::durable::Durable;
 use crate::metrics::MetricsSnapshot;
 use crate::router::{Publisher, Router};
 use crate::shared::Shared;
@@ -144,8 +145,26 @@ fn figures(shared: &Shared, metrics: &MetricsSnapshot, uptime: Duration) -> Vec<
         ("load_reports/rejected", metrics.load_reports_rejected),
     ];
     let mut figures: Vec<_> = numbers.map(|(name, value)| (name.to_owned(), value.to_string())).into();
+    figures.extend(shared.durable.iter().flat_map(|durable| store_figures(durable)));
     figures.push(("version".to_owned(), format!("tenbin version {}", env!("CARGO_PKG_VERSION"))));
     figures.push(("uptime".to_owned(), format!("{} seconds", uptime.as_secs())));
+    figures
+}
+
+/// What is told of the state on disk.
+fn store_figures(durable: &Durable) -> Vec<(String, String)> {
+    let stats = durable.stats();
+    let health = if durable.is_failing() { "failed" } else { "writing" };
+    let numbers = [
+        ("changes", stats.changes),
+        ("written", stats.written),
+        ("commits", stats.commits),
+        ("commits/microseconds", u64::try_from(stats.commit_time.as_micros()).unwrap_or(u64::MAX)),
+        ("failures", stats.failures),
+        ("pending/bytes", stats.pending_bytes as u64),
+    ];
+    let mut figures = numbers.map(|(name, value)| (format!("store/state/{name}"), value.to_string())).to_vec();
+    figures.push(("store/state/health".to_owned(), health.to_owned()));
     figures
 }
 
@@ -176,7 +195,7 @@ mod tests {
     fn shared() -> Shared {
         let config = crate::Config::default();
         let settings = Settings::load(&config, true).expect("the default has no files");
-        Shared::new(config, Access::new(settings, None, None), true, None)
+        Shared::new(config, Access::new(settings, None, None), true, None, None)
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl ChildBroker {
 
     fn tenbin_command(program: &Path, policy: Option<&str>) -> Command {
         let mut command = Command::new(program);
-        command.args(["broker", "--listen", "127.0.0.1:0"]);
+        command.args(["broker", "--listen", "127.0.0.1:0", "--ephemeral"]);
         if let Some(policy) = policy {
             command.args(["--policy", policy]);
         }

@@ -27,7 +27,9 @@ use crate::auth::AclRule;
 use crate::registry::SpeedLimits;
 use crate::router::{DecisionLimits, ShareRules};
 use crate::token_bucket::Rate;
-use tables::{Connections, Explain, Queue, Retained, Served, Sessions, Speeds, Sys};
+use tables::{Connections, Explain, Queue, Retained, Served, Sessions, Speeds, Store, Sys};
+
+pub use tables::SyncWhen;
 
 /// How a broker is set up. `Config::default()` is the shipped file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -60,6 +62,8 @@ pub struct Config {
     pub queue: Queue,
     /// Retained messages.
     pub retained: Retained,
+    /// What is kept on disk.
+    pub store: Store,
     /// How fast clients worked in share groups that they left.
     pub remembered_speeds: Speeds,
     /// What the broker tells of itself.
@@ -175,6 +179,13 @@ impl Config {
         self.sessions.topic_bytes_maximum.get() as usize
     }
 
+    /// Client Identifiers, topics and filters may be so long at most, in bytes.
+    pub(crate) fn bound_names(&mut self, bytes: u64) {
+        let Sessions { client_id_bytes_maximum, topic_bytes_maximum, .. } = &mut self.sessions;
+        client_id_bytes_maximum.0 = client_id_bytes_maximum.0.min(bytes);
+        topic_bytes_maximum.0 = topic_bytes_maximum.0.min(bytes);
+    }
+
     pub(crate) fn subscription_bytes_maximum(&self) -> usize {
         self.sessions.subscription_bytes_maximum.get() as usize
     }
@@ -235,6 +246,7 @@ impl Default for Config {
             sessions: Sessions::default(),
             queue: Queue::default(),
             retained: Retained::default(),
+            store: Store::default(),
             remembered_speeds: Speeds::default(),
             sys: Sys::default(),
             explain: Explain::default(),
@@ -325,6 +337,8 @@ mod tests {
             ("[capabilities]\nresponse_information = \"a/#\"", 2, "wildcards"),
             ("listen = [\"nowhere\"]", 1, "listen"),
             ("[queue]\nwhen_full = \"panic\"", 2, "drop_oldest"),
+            ("[store]\nsync = \"often\"", 2, "interval"),
+            ("[store]\nsync_interval_ms = 0", 2, "1 to 3600000"),
             ("[queue\n", 1, ""),
             ("[[listeners]]\nname = \"a\"", 1, "address"),
             ("[[listeners]]\naddress = \"127.0.0.1:0\"\npasswords = \"x\"", 3, "passwords"),

@@ -1,7 +1,11 @@
 //! The tables of a configuration file, and what is in them by default.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
 use serde::Deserialize;
 use tenbin_codec::TopicName;
+use tenbin_store::state::Sync;
 
 use super::range::Ranged;
 use crate::outbox::WhenFull;
@@ -190,6 +194,46 @@ pub struct Explain {
 impl Default for Explain {
     fn default() -> Self {
         Self { decisions_maximum: Ranged(64), pause_ms: Ranged(10) }
+    }
+}
+
+/// Where and when things are kept on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Store {
+    /// Directory of the command `tenbin broker`; empty = nothing is kept.
+    pub directory: PathBuf,
+    /// When what is written is safe.
+    pub sync: SyncWhen,
+    pub(super) sync_interval_ms: Ranged<1, 3_600_000>,
+}
+
+/// When what is written is told to be safe.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SyncWhen {
+    /// When the disk has confirmed it: a power cut takes nothing that was acknowledged.
+    #[default]
+    Always,
+    /// At once; the disk confirms it each interval, and a power cut takes what it had not.
+    Interval,
+    /// At once; a power cut takes what the system had not written.
+    Never,
+}
+
+impl Store {
+    pub(crate) fn sync(&self) -> Sync {
+        match self.sync {
+            SyncWhen::Always => Sync::Always,
+            SyncWhen::Interval => Sync::Interval(Duration::from_millis(self.sync_interval_ms.get())),
+            SyncWhen::Never => Sync::Never,
+        }
+    }
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self { directory: "tenbin-data".into(), sync: SyncWhen::Always, sync_interval_ms: Ranged(1000) }
     }
 }
 

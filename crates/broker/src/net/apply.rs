@@ -15,6 +15,7 @@ use super::ending::End;
 use super::stream::Stream;
 use super::weight::weight_in;
 use super::words::words;
+use crate::durable::{Changes, SafeAt};
 use crate::lifecycle;
 use crate::outbox::Booked;
 use crate::router::{Grant, HeldKey, Router};
@@ -85,7 +86,13 @@ impl<S: Stream> ConnectionTask<S> {
             Ok(()) if publication.topic.as_bytes() == ReportCarrier::TOPIC.as_bytes() => {
                 self.published_report(&publication, now)
             }
-            Ok(()) => self.publisher.publish(&self.shared.router, &publication, now),
+            Ok(()) => {
+                let published = self.publisher.publish(&self.shared.router, &publication, now);
+                if publication.ack.is_some() {
+                    self.hold_batch_until(published.safe_at);
+                }
+                published.reason
+            }
             Err(ReasonCode::PayloadFormatInvalid) if publication.ack.is_none() => {
                 return Err(End::Violation(Violation::PayloadFormat)); // QoS 0 has no other answer
             }
@@ -109,6 +116,7 @@ impl<S: Stream> ConnectionTask<S> {
         self.expect_to_answer(&suback(vec![ReasonCode::Success; subscribe.subscriptions.len()]))?;
         let weight = weight_in(&subscribe.user_properties).unwrap_or(self.weight);
         let mut added = 0;
+        let mut changes = Changes::default();
         let capabilities = &self.shared.capabilities;
         let reasons = subscribe.subscriptions.iter().map(|Subscription { filter, options }| {
             let options = SubscriptionOptions { qos: options.qos.min(capabilities.maximum_qos), ..*options };
@@ -140,6 +148,9 @@ impl<S: Stream> ConnectionTask<S> {
             self.shared.router.subscribe(filter, &self.lease.client.receiver(), grant, now);
             subscriptions.insert(filter, grant);
             added += u64::from(is_new);
+            if let Some(session) = &self.lease.state.durable {
+                changes.subscribed(session, filter, &grant);
+            }
             self.lease.state.suspended.remove(filter);
             if Router::brings_retained(filter, options, is_new) {
                 self.lease.state.retained_pages.begin(filter, grant);
@@ -152,7 +163,8 @@ impl<S: Stream> ConnectionTask<S> {
         });
         let reasons = reasons.collect();
         self.shared.metrics.subscriptions.add(added);
-        self.answer(suback(reasons), now)?; // [MQTT-3.8.4-1]
+        let safe_at = self.keep(&changes);
+        self.answer_when_safe(safe_at, suback(reasons), now)?; // [MQTT-3.8.4-1]
         let filters = subscribe.subscriptions.iter().map(|subscription| &subscription.filter);
         self.shared.router.connected(filters, now, &mut Rng::new(self.lease.client.number));
         Ok(())
@@ -165,9 +177,13 @@ impl<S: Stream> ConnectionTask<S> {
         };
         self.expect_to_answer(&unsuback(vec![ReasonCode::Success; unsubscribe.filters.len()]))?;
         let mut removed = 0;
+        let mut changes = Changes::default();
         let reasons = unsubscribe.filters.iter().map(|filter| {
             if !self.lease.state.subscriptions.remove(filter) {
                 return ReasonCode::NoSubscriptionExisted;
+            }
+            if let Some(session) = &self.lease.state.durable {
+                changes.unsubscribed(session, filter);
             }
             lifecycle::leaves(&self.shared, &self.lease.client, filter, now);
             self.lease.state.suspended.remove(filter);
@@ -178,7 +194,20 @@ impl<S: Stream> ConnectionTask<S> {
         });
         let reasons = reasons.collect();
         self.shared.metrics.subscriptions.subtract(removed);
-        self.answer(unsuback(reasons), now) // [MQTT-3.10.4-4]
+        let safe_at = self.keep(&changes);
+        self.answer_when_safe(safe_at, unsuback(reasons), now) // [MQTT-3.10.4-4]
+    }
+
+    /// Keeps changes of our subscriptions: when that is safe. What is not there need not be taken away, but whoever took
+    /// it away may have gone before that was safe.
+    fn keep(&self, changes: &Changes) -> SafeAt {
+        match &self.shared.durable {
+            Some(durable) if self.lease.state.durable.is_some() => {
+                durable.make(changes);
+                durable.all()
+            }
+            _ => SafeAt::NOW,
+        }
     }
 
     /// Asked before anything is done: who does not take the answer cannot know what has become of its request.

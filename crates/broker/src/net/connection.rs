@@ -14,6 +14,7 @@ use tokio::time::Sleep;
 
 use super::ending::End;
 use super::handshake::{self, Accepted};
+use super::held_back::HeldBack;
 use super::lag::Lag;
 use super::listener::OpenConnection;
 use super::reauthentication::Reauthentication;
@@ -82,6 +83,8 @@ pub(super) struct ConnectionTask<S> {
     pub(super) publisher: Publisher,
     /// Messages of this batch that are to be acknowledged when their receivers have them.
     pub(super) acks: Vec<(PendingAck, ReasonCode)>,
+    /// What waits until it is safe.
+    pub(super) held_back: Option<Box<HeldBack>>,
     pub(super) will: Option<Box<Will>>,
     pub(super) session_expiry: SessionExpiry,
     pub(super) transport: Transport<S>,
@@ -177,6 +180,7 @@ impl<S: Stream> ConnectionTask<S> {
             home,
             publisher: Publisher::of(&shared.router, &lease.client.receiver(), &lease.client.id),
             acks: Vec::new(),
+            held_back: None,
             will,
             session_expiry,
             transport,
@@ -275,8 +279,8 @@ impl<S: Stream> ConnectionTask<S> {
 
     /// Writes what waits, then gathers what else can be done.
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<Ready>> {
+        let mut ready = Ready { sent: self.held_back.is_some() && self.release_held_back(context), ..Ready::default() };
         self.write(context)?;
-        let mut ready = Ready::default();
         let waiting = self.transport.out.len();
         let quota = self.quota();
         // A socket that takes no more leaves the rest in the queue, where it is bounded and others see it.
@@ -284,7 +288,7 @@ impl<S: Stream> ConnectionTask<S> {
         self.tell_socket_blocked(room == 0);
         // A client that does not read our answers is not read from either. First, so that what has been in the queue
         // before a packet came goes out before its answer.
-        if waiting < OUT_FULL {
+        if waiting < OUT_FULL && !self.holds_much_back() {
             match self.throttle.poll(context) {
                 Throttled::No => {
                     if let Poll::Ready(read) = self.transport.poll_read(context) {
@@ -367,21 +371,25 @@ impl<S: Stream> ConnectionTask<S> {
         // subscribed to before it. PUBACKs and PUBRECs have an order of their own each. [MQTT-4.6.0-2], [MQTT-4.6.0-3]
         let mut acks = std::mem::take(&mut self.acks);
         if reached_itself {
-            self.acknowledge(acks.extract_if(.., |(ack, _)| ack.qos == QoS::ExactlyOnce), now);
+            for (ack, reason) in acks.extract_if(.., |(ack, _)| ack.qos == QoS::ExactlyOnce) {
+                self.acknowledge_when_safe(ack, reason, now);
+            }
             self.send_own(now);
         }
-        self.acknowledge(acks.drain(..), now);
+        for (ack, reason) in acks.drain(..) {
+            self.acknowledge_when_safe(ack, reason, now);
+        }
         self.acks = acks;
+        self.end_held_batch();
         applied.map(|()| if pressure { Turn::Over } else { Turn::ReceiversFirst })
     }
 
-    fn acknowledge(&mut self, acks: impl Iterator<Item = (PendingAck, ReasonCode)>, now: Instant) {
-        for (ack, reason) in acks {
-            let out = &mut self.transport.out;
-            match words(reason) {
-                Some(words) => self.connection.refuse(ack, reason, words, now, out),
-                None => self.connection.acknowledge(ack, reason, now, out),
-            }
+    #[inline]
+    pub(super) fn acknowledge(&mut self, ack: PendingAck, reason: ReasonCode, now: Instant) {
+        let out = &mut self.transport.out;
+        match words(reason) {
+            Some(words) => self.connection.refuse(ack, reason, words, now, out),
+            None => self.connection.acknowledge(ack, reason, now, out),
         }
     }
 

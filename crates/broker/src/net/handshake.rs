@@ -19,7 +19,8 @@ use super::reauthentication::Reauthentication;
 use super::transport::Transport;
 use super::weight::{DEFAULT_WEIGHT, weight_in};
 use crate::auth::{Action, AuthRequest, Principal, enforcement};
-use crate::lifecycle;
+use crate::durable::SafeAt;
+use crate::lifecycle::{self, Beginning, ConnectionEnd};
 use crate::registry::{Lease, NoClaim};
 use crate::shared::Shared;
 
@@ -194,7 +195,14 @@ async fn establish<S: Stream>(
     let now = Instant::now();
     lease.client.rights.renew(principal);
     lease.state.rights_epoch = rights_epoch;
-    negotiated.connack.session_present = lifecycle::begin(shared, &mut lease, connect.clean_start, now);
+    let will = connect.will.take().filter(|will| shared.check_topic(&will.topic).is_ok());
+    let will = will.map(|will| Box::new(will.detach()));
+    let (clean_start, expiry) = (connect.clean_start, negotiated.session_expiry);
+    let beginning = Beginning { clean_start, expiry, will: will.as_deref() };
+    let (session_present, safe_at) = lifecycle::begin(shared, &mut lease, &beginning, now);
+    negotiated.connack.session_present = session_present;
+    let mut lease = wait_until_safe(shared, lease, safe_at, expiry).await?;
+    let now = Instant::now();
     lease
         .client
         .outbox
@@ -216,7 +224,7 @@ async fn establish<S: Stream>(
     shared.metrics.packets_sent.add(1);
     connection.resume(now, &mut transport.out);
     Ok(Accepted {
-        will: connect.will.filter(|will| shared.check_topic(&will.topic).is_ok()).map(|will| Box::new(will.detach())),
+        will,
         session_expiry: negotiated.session_expiry,
         reauthentication: method.map(|method| Box::new(Reauthentication::new(method))),
         weight: weight_in(&connect.properties.user_properties).unwrap_or(DEFAULT_WEIGHT),
@@ -226,6 +234,30 @@ async fn establish<S: Stream>(
         decoder,
         report_carriers,
     })
+}
+
+/// Waits until what CONNACK will say is safe. Where it does not become so, the connection ends before it has begun for the
+/// client; its session goes on, as far as there was one.
+async fn wait_until_safe(
+    shared: &Shared,
+    mut lease: Lease,
+    safe_at: SafeAt,
+    expiry: SessionExpiry,
+) -> Result<Lease, ReasonCode> {
+    if safe_at == SafeAt::NOW {
+        return Ok(lease);
+    }
+    let reason = tokio::select! {
+        biased;
+        () = shared.safe(safe_at) => return Ok(lease),
+        () = lease.superseded() => ReasonCode::ServerBusy,
+        () = shared.stopped() => ReasonCode::ServerUnavailable,
+        () = tokio::time::sleep(shared.config.connect_timeout()) => ReasonCode::ServerUnavailable,
+    };
+    tracing::info!(client = ?lease.client.id, "session cannot be kept, so that it is not begun");
+    let session = lease.state.session.take().map_or_else(Session::new, |session| *session);
+    lifecycle::end(shared, lease, ConnectionEnd { session, will: None, expiry }, Instant::now());
+    Err(reason)
 }
 
 /// What of a well-formed CONNECT is not served.

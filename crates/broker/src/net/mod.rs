@@ -5,6 +5,7 @@ mod authentication;
 mod connection;
 mod ending;
 mod handshake;
+mod held_back;
 mod lag;
 mod listener;
 mod load_reports;

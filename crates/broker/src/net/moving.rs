@@ -42,5 +42,6 @@ impl<S: Stream> ConnectionTask<S> {
         self.set_timer();
         self.throttle.set_timer();
         self.relief.forget_timer();
+        self.forget_who_is_woken();
     }
 }

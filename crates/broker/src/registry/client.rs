@@ -12,6 +12,7 @@ use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 use super::NoClaim;
 use super::subscriptions::Subscriptions;
 use crate::auth::Rights;
+use crate::durable::DurableSession;
 use crate::outbox::{Control, Outbox};
 use crate::router::{Receiver, RetainedPages};
 
@@ -51,6 +52,10 @@ pub(crate) struct ClientState {
     pub(crate) established: bool,
     /// The session is over and no longer in the registry.
     pub(crate) ended: bool,
+    /// What is on disk of the session; `None` = nothing.
+    pub(crate) durable: Option<Box<DurableSession>>,
+    /// A Will of this client is on disk.
+    pub(crate) will_is_kept: bool,
     /// The Will of the last connection, where it waits for its delay.
     pub(crate) will: Option<Box<PendingWill>>,
     /// When the session ends if nobody comes back; `None` = never, or connected.
@@ -116,6 +121,18 @@ impl Client {
 }
 
 impl Lease {
+    /// Waits until a newer connection wants the session.
+    pub(crate) async fn superseded(&self) {
+        loop {
+            let mut newer_claim = pin!(self.client.newer_claim.notified());
+            newer_claim.as_mut().enable();
+            if self.is_superseded() {
+                return;
+            }
+            newer_claim.await;
+        }
+    }
+
     /// Whether a newer connection waits. To be asked after [`Outbox::attach`], which voids what was asked of the
     /// owner before: a claim is counted before its owner is asked, so that one of the two always tells.
     pub(crate) fn is_superseded(&self) -> bool {

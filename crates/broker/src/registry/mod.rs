@@ -12,7 +12,7 @@ use tenbin_codec::Text;
 
 use crate::auth::Principal;
 pub(crate) use client::{Client, Lease, PendingWill};
-pub(crate) use remembered_speeds::{RememberedSpeeds, SpeedLimits};
+pub(crate) use remembered_speeds::{KnownSpeed, RememberedSpeeds, SpeedChanges, SpeedKey, SpeedLimits};
 
 /// The sessions of a broker, connected or not.
 ///
@@ -53,6 +53,16 @@ impl ClientRegistry {
             // Or another one has had it meanwhile, or the rules have changed, by which anonymous clients are one user.
             return if client.rights.belong_to(newcomer) { Ok(lease) } else { Err(NoClaim::NotOurs) };
         }
+    }
+
+    /// A session of the last run: made with `new`, which gets its number.
+    pub(crate) fn restore(&self, id: &Text, new: impl Fn(u64) -> Client) -> Arc<Client> {
+        self.find_or_insert(id, new)
+    }
+
+    /// The session of this name.
+    pub(crate) fn find(&self, id: &Text) -> Option<Arc<Client>> {
+        self.clients.get(id).map(|client| Arc::clone(&client))
     }
 
     /// Whether a session of this name exists.

@@ -1,8 +1,9 @@
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
 use tenbin_codec::{Text, TopicFilter};
 
 use crate::auth::{Identity, Principal};
@@ -10,13 +11,13 @@ use crate::auth::{Identity, Principal};
 /// How fast clients worked in their share groups when they were last there: what is expected of them when they come
 /// back, until there is evidence.
 ///
-/// Bounded in time and number; the oldest go first. Outlives sessions and groups. An entry is of one size whatever it
-/// is about: it is known by a hash of user, Client Identifier and filter, with keys of its own, and if two had the same
-/// one, a client would begin with another's speed.
+/// Bounded in time and number; the oldest go first. Outlives sessions and groups, and the broker where that keeps things.
+/// An entry is of one size whatever it is about: it is known by a hash of user, Client Identifier and filter, with a key of
+/// its own, and if two had the same one, a client would begin with another's speed.
 #[derive(Debug)]
 pub(crate) struct RememberedSpeeds {
     limits: SpeedLimits,
-    hasher: RandomState,
+    key: SpeedKey,
     /// No other lock is taken under it.
     entries: Mutex<Entries>,
 }
@@ -28,12 +29,36 @@ pub(crate) struct SpeedLimits {
     pub(crate) maximum: usize,
 }
 
+/// What names are hashed with. Nobody who does not know it can find two of one hash.
+pub(crate) type SpeedKey = [u8; 32];
+
+/// One client's speed in one group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KnownSpeed {
+    /// The hash.
+    pub(crate) name: u64,
+    pub(crate) processing_time: Duration,
+    pub(crate) kept_at: Instant,
+}
+
+/// What has changed since it was asked for last.
+#[derive(Debug, Default)]
+pub(crate) struct SpeedChanges {
+    pub(crate) kept: Vec<KnownSpeed>,
+    /// Names that were forgotten.
+    pub(crate) gone: Vec<u64>,
+}
+
 #[derive(Debug, Default)]
 struct Entries {
     by_name: HashMap<u64, Entry>,
     /// Names by number: the oldest first.
     by_age: BTreeMap<u64, u64>,
     next_number: u64,
+    /// From this number on nobody has asked for them.
+    told_up_to: u64,
+    /// Names that were told and are forgotten.
+    gone: Vec<u64>,
 }
 
 #[derive(Debug)]
@@ -44,22 +69,49 @@ struct Entry {
 }
 
 impl RememberedSpeeds {
-    pub(crate) fn new(limits: SpeedLimits) -> Self {
-        Self { limits, hasher: RandomState::new(), entries: Mutex::default() }
+    pub(crate) fn new(limits: SpeedLimits, key: SpeedKey) -> Self {
+        Self { limits, key, entries: Mutex::default() }
     }
 
     /// Keeps the processing time of a client that leaves the group of `filter`.
     pub(crate) fn keep(&self, client: &Principal, filter: &TopicFilter, processing_time: Duration, now: Instant) {
+        let name = self.name(client, filter);
+        self.insert(KnownSpeed { name, processing_time, kept_at: now }, now);
+    }
+
+    /// Takes over what was known in the last run, the oldest first.
+    pub(crate) fn restore(&self, speeds: impl IntoIterator<Item = KnownSpeed>, now: Instant) {
+        speeds.into_iter().for_each(|speed| self.insert(speed, now));
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.told_up_to = entries.next_number;
+    }
+
+    /// What has changed since the last call: to be kept. Some that are forgotten may be missing, if there are many.
+    pub(crate) fn take_changes(&self) -> SpeedChanges {
+        let mut guard = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = &mut *guard;
+        let names = entries.by_age.range(entries.told_up_to..).map(|(_, name)| *name);
+        let known = names.filter_map(|name| {
+            let Entry { processing_time, kept_at, .. } = *entries.by_name.get(&name)?;
+            Some(KnownSpeed { name, processing_time, kept_at })
+        });
+        let kept = known.collect();
+        entries.told_up_to = entries.next_number;
+        let mut gone = std::mem::take(&mut entries.gone);
+        gone.retain(|name| !entries.by_name.contains_key(name));
+        SpeedChanges { kept, gone }
+    }
+
+    fn insert(&self, KnownSpeed { name, processing_time, kept_at }: KnownSpeed, now: Instant) {
         let SpeedLimits { time, maximum } = self.limits;
         if maximum == 0 || time.is_zero() {
             return;
         }
-        let name = self.name(client, filter);
         let mut guard = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let entries = &mut *guard;
         let number = entries.next_number;
         entries.next_number += 1;
-        if let Some(before) = entries.by_name.insert(name, Entry { number, processing_time, kept_at: now }) {
+        if let Some(before) = entries.by_name.insert(name, Entry { number, processing_time, kept_at }) {
             entries.by_age.remove(&before.number);
         }
         entries.by_age.insert(number, name);
@@ -71,7 +123,12 @@ impl RememberedSpeeds {
             if !is_over && entries.by_name.len() <= maximum {
                 break;
             }
-            entries.by_name.remove(&oldest.remove());
+            let is_told = *oldest.key() < entries.told_up_to;
+            let name = oldest.remove();
+            entries.by_name.remove(&name);
+            if is_told && entries.gone.len() < GONE_MAX {
+                entries.gone.push(name);
+            }
         }
     }
 
@@ -87,9 +144,21 @@ impl RememberedSpeeds {
 
     fn name(&self, Principal { client_id, identity, .. }: &Principal, filter: &TopicFilter) -> u64 {
         let Identity { user, realm, .. } = identity;
-        self.hasher.hash_one((user.as_ref().map(Text::as_bytes), realm, client_id.as_bytes(), filter.as_bytes()))
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("any key will do");
+        let is_user = u8::from(user.is_some());
+        let user = user.as_ref().map_or(&b""[..], Text::as_bytes);
+        for part in [user, realm.as_bytes(), client_id.as_bytes(), filter.as_bytes()] {
+            mac.update(&(part.len() as u64).to_le_bytes());
+            mac.update(part);
+        }
+        mac.update(&[is_user]);
+        let hash = mac.finalize().into_bytes();
+        u64::from_le_bytes(*hash.first_chunk().expect("32 bytes"))
     }
 }
+
+/// Forgotten names that are told; the others are old enough when they are read again.
+const GONE_MAX: usize = 100_000;
 
 #[cfg(test)]
 mod tests {
@@ -112,7 +181,7 @@ mod tests {
 
     impl Stage {
         fn new(time: Duration, maximum: usize) -> Self {
-            Self { speeds: RememberedSpeeds::new(SpeedLimits { time, maximum }), start: Instant::now() }
+            Self { speeds: RememberedSpeeds::new(SpeedLimits { time, maximum }, [7; 32]), start: Instant::now() }
         }
 
         fn keep(&self, client: &str, group: &str, millis: u64, after: Duration) {
@@ -168,6 +237,29 @@ mod tests {
         assert_eq!(recalled, [Some(4), None, Some(3), Some(5)]);
         (0..1000).for_each(|millis| stage.keep("a", "$share/g/t", millis, Duration::ZERO));
         assert_eq!(stage.len(), 3);
+    }
+
+    #[test]
+    fn another_run_knows_what_this_one_told() {
+        let stage = Stage::new(HOUR, 2);
+        stage.keep("a", "$share/g/t", 25, Duration::ZERO);
+        stage.keep("b", "$share/g/t", 50, HOUR / 2);
+        let first = stage.speeds.take_changes();
+        assert_eq!((first.kept.len(), first.gone.len()), (2, 0));
+        let next = Stage::new(HOUR, 2);
+        next.speeds.restore(first.kept.iter().copied(), stage.start + HOUR);
+        let recalled = |client: &str| {
+            let filter = TopicFilter::try_from("$share/g/t").unwrap();
+            next.speeds.recall(&principal(client), &filter, stage.start + HOUR)
+        };
+        assert_eq!([recalled("a"), recalled("b")].map(|time| time.map(|time| time.as_millis())), [Some(25), Some(50)]);
+        assert_eq!(next.speeds.take_changes().kept, []);
+        // One more, for which the oldest goes.
+        stage.keep("c", "$share/g/t", 75, HOUR / 2);
+        let then = stage.speeds.take_changes();
+        assert_eq!((then.kept.len(), &then.gone[..]), (1, &[first.kept[0].name][..]));
+        stage.keep("b", "$share/g/t", 60, HOUR / 2);
+        assert_eq!(stage.speeds.take_changes().kept[0].processing_time, Duration::from_millis(60));
     }
 
     #[test]

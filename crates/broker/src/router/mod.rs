@@ -35,13 +35,14 @@ use std::time::Instant;
 
 use tenbin_balancer::{MemberLoad, Rng};
 use tenbin_codec::{ReasonCode, RetainHandling, SubscriptionOptions, TopicFilter, TopicName};
+use tenbin_session::Publication;
 
 pub(crate) use decisions::DecisionLimits;
 pub(crate) use held_key::HeldKey;
 pub(crate) use index::is_in_tree;
 pub(crate) use matches::MatchSet;
 pub use ordering_key::{OrderingKey, UnknownKey};
-pub(crate) use publisher::Publisher;
+pub(crate) use publisher::{Published, Publisher};
 pub(crate) use retained::RetainedLimits;
 pub(crate) use retained_pages::{Paged, RetainedPages};
 pub(crate) use share_report::ShareReport;
@@ -51,6 +52,7 @@ pub(crate) use shared::{GroupQueues, SharedGroup};
 
 use crate::auth::{Access, Rights};
 use crate::clock::Clock;
+use crate::durable::{Durable, SafeAt};
 use crate::outbox::Outbox;
 use index::FilterIndex;
 use matches::Terms;
@@ -105,10 +107,11 @@ impl Router {
         retained: RetainedLimits,
         groups: GroupQueues,
         access: Arc<Access>,
+        durable: Option<Arc<Durable>>,
         clock: Clock,
     ) -> Self {
         let index = FilterIndex::new(rules, Arc::new(groups), access);
-        Self { index, retained: RetainedStore::new(retained), clock }
+        Self { index, retained: RetainedStore::new(retained, durable), clock }
     }
 
     /// Share groups choose by `rules` from now on, those that are there too. Members and messages stay.
@@ -194,8 +197,13 @@ impl Router {
         self.index.version()
     }
 
-    fn retain(&self, publication: &tenbin_session::Publication, now: Instant) -> Result<(), ReasonCode> {
+    fn retain(&self, publication: &Publication, now: Instant) -> Result<SafeAt, ReasonCode> {
         self.retained.set(publication, now)
+    }
+
+    /// A retained message of the last run.
+    pub(crate) fn restore_retained(&self, publication: &Publication, now: Instant) {
+        self.retained.restore(publication, now);
     }
 }
 

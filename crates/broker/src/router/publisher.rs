@@ -17,6 +17,7 @@ use super::matches::{MatchSet, Route, Terms};
 use super::shared::{GroupMember, SharedGroup, dispatch};
 use super::{Receiver, Router};
 use crate::clock::Moment;
+use crate::durable::SafeAt;
 use crate::outbox::{Booked, Outbox};
 
 /// One publisher's way into the router, and what it remembers of it.
@@ -28,6 +29,15 @@ pub(crate) struct Publisher {
     /// From the first message on: most clients publish nothing, or nothing yet.
     routes: Option<Box<RouteCache>>,
     origin: Origin,
+}
+
+/// What became of a message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Published {
+    /// What its acknowledgement is to say: success, that nobody wants it, or why it was refused.
+    pub(crate) reason: ReasonCode,
+    /// When that may be said.
+    pub(crate) safe_at: SafeAt,
 }
 
 /// Who publishes.
@@ -62,15 +72,16 @@ impl Publisher {
 
     /// Routes one message to everybody who wants it. The receivers have it after [`Publisher::flush`].
     ///
-    /// Returns what its acknowledgement is to say: success, that nobody wants it, or why it was refused; a refused
-    /// message reaches nobody.
-    pub(crate) fn publish(&mut self, router: &Router, publication: &Publication, now: Instant) -> ReasonCode {
+    /// A refused message reaches nobody.
+    pub(crate) fn publish(&mut self, router: &Router, publication: &Publication, now: Instant) -> Published {
         // First: whoever subscribes from here on gets it as a retained message, whoever has, by what follows; and a
         // page of retained messages that holds the one before goes out before this one is taken from a queue.
-        if publication.retain
-            && let Err(reason) = router.retain(publication, now)
-        {
-            return reason;
+        let mut safe_at = SafeAt::NOW;
+        if publication.retain {
+            match router.retain(publication, now) {
+                Ok(at) => safe_at = at,
+                Err(reason) => return Published { reason, safe_at },
+            }
         }
         let matches = self.routes.get_or_insert_default().find(router, &publication.topic);
         let mut delivered = false;
@@ -78,7 +89,9 @@ impl Publisher {
             let message = Message::new(publication, matches.topic, router.clock.moment(now));
             delivered = self.origin.deliver_to_all(router, matches, message);
         }
-        if delivered || publication.retain { ReasonCode::Success } else { ReasonCode::NoMatchingSubscribers }
+        let is_taken = delivered || publication.retain;
+        let reason = if is_taken { ReasonCode::Success } else { ReasonCode::NoMatchingSubscribers };
+        Published { reason, safe_at }
     }
 
     /// As [`Publisher::publish`], for a message to a topic that was published to lately, and may be again: if it may,

@@ -2,7 +2,7 @@ mod sweep;
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use bytes::BytesMut;
@@ -10,6 +10,7 @@ use tenbin_codec::{PublishTemplate, QoS, ReasonCode, TopicFilter};
 use tenbin_session::{Delivery, Publication};
 
 use super::Grant;
+use crate::durable::{Durable, EncodedRetained, SafeAt};
 use sweep::earlier;
 
 /// The last retained message of each topic (MQTT 5.0 §3.3.1.3), in a tree of levels.
@@ -17,6 +18,8 @@ use sweep::earlier;
 pub(super) struct RetainedStore {
     tree: RwLock<Tree>,
     limits: RetainedLimits,
+    /// Where clients' messages are kept; told under the tree's lock, so that both have one order.
+    durable: Option<Arc<Durable>>,
 }
 
 /// Bounds of the store.
@@ -56,50 +59,77 @@ struct Node {
 }
 
 impl RetainedStore {
-    pub(super) fn new(limits: RetainedLimits) -> Self {
-        Self { tree: RwLock::default(), limits }
+    pub(super) fn new(limits: RetainedLimits, durable: Option<Arc<Durable>>) -> Self {
+        Self { tree: RwLock::default(), limits, durable }
     }
 
     /// Takes the message in the place of the topic's last one `[MQTT-3.3.1-5]`; an empty payload removes that
     /// and is not kept itself `[MQTT-3.3.1-6]`, `[MQTT-3.3.1-7]`.
     ///
+    /// Returns when that is safe.
+    ///
     /// # Errors
-    /// Quota exceeded.
-    pub(super) fn set(&self, publication: &Publication, now: Instant) -> Result<(), ReasonCode> {
-        let levels = publication.topic.as_bytes();
-        let is_own = is_own(levels);
-        let retained = Retained {
-            template: publication.template(&mut BytesMut::new()).detach(),
-            qos: publication.qos,
-            expires_at: publication.expires_at,
-        };
-        let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
-        if publication.payload.is_empty() || publication.expires_at.is_some_and(|at| at <= now) {
-            let mut levels_gone = 0;
-            if let Some(old) = remove(&mut tree.root, Some(levels), &mut levels_gone).filter(|_| !is_own) {
-                tree.messages -= 1;
-                tree.bytes -= old.bytes() + levels_gone * LEVEL_BYTES;
-            }
-            return Ok(());
+    /// Quota exceeded, also where the disk is so far behind that nothing more is taken.
+    pub(super) fn set(&self, publication: &Publication, now: Instant) -> Result<SafeAt, ReasonCode> {
+        let topic = publication.topic.as_bytes();
+        let is_own = is_own(topic);
+        let durable = self.durable.as_ref().filter(|_| !is_own);
+        if durable.is_some_and(|durable| durable.is_congested()) {
+            return Err(ReasonCode::QuotaExceeded);
         }
+        let retained = Retained::new(publication);
+        if publication.payload.is_empty() || publication.expires_at.is_some_and(|at| at <= now) {
+            return Ok(self.take_out(topic));
+        }
+        let encoded = durable
+            .map(|durable| (durable, EncodedRetained::new(&retained.template, retained.qos, retained.expires_at)));
+        let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
         if !is_own {
-            let mut totals = tree.totals_with(levels, &retained);
+            let mut totals = tree.totals_with(topic, &retained);
             if !self.has_room(totals) && tree.may_have_expired(now) {
-                tree.purge(now);
-                totals = tree.totals_with(levels, &retained);
+                self.unretain(&tree.purge(now));
+                totals = tree.totals_with(topic, &retained);
             }
             if !self.has_room(totals) {
                 return Err(ReasonCode::QuotaExceeded);
             }
-            (tree.messages, tree.bytes) = totals;
-            tree.first_expiry = earlier(tree.first_expiry, retained.expires_at);
-            tree.next_first_expiry = earlier(tree.next_first_expiry, retained.expires_at);
+            tree.count(totals, &retained);
         }
-        let node = levels
-            .split(|&byte| byte == b'/')
-            .fold(&mut tree.root, |node, level| node.children.entry(level.into()).or_default());
-        node.message = Some(Box::new(retained));
-        Ok(())
+        tree.put(topic, retained);
+        Ok(encoded.map_or(SafeAt::NOW, |(durable, encoded)| durable.retained(topic, &encoded)))
+    }
+
+    /// Takes a message of the last run, whatever the bounds are now.
+    pub(super) fn restore(&self, publication: &Publication, now: Instant) {
+        let retained = Retained::new(publication);
+        if retained.expires_at.is_some_and(|at| at <= now) {
+            return;
+        }
+        let topic = publication.topic.as_bytes();
+        let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
+        let totals = tree.totals_with(topic, &retained);
+        tree.count(totals, &retained);
+        tree.put(topic, retained);
+    }
+
+    fn take_out(&self, topic: &[u8]) -> SafeAt {
+        let is_own = is_own(topic);
+        let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
+        let mut levels_gone = 0;
+        let old = remove(&mut tree.root, Some(topic), &mut levels_gone).filter(|_| !is_own);
+        tree.subtract(old.as_deref(), levels_gone);
+        match (self.durable.as_ref().filter(|_| !is_own), old) {
+            (Some(durable), Some(_)) => durable.unretained([topic]),
+            (Some(durable), None) => durable.all(), // whoever took it out may still wait for that
+            (None, _) => SafeAt::NOW,
+        }
+    }
+
+    /// Under the tree's lock.
+    fn unretain(&self, topics: &[Box<[u8]>]) {
+        if let Some(durable) = &self.durable {
+            durable.unretained(topics.iter().map(|topic| &**topic));
+        }
     }
 
     /// The next messages whose topics match `filter` and whose time is not over, in the order of their topics;
@@ -135,6 +165,28 @@ impl RetainedStore {
 }
 
 impl Tree {
+    fn put(&mut self, topic: &[u8], retained: Retained) {
+        let node = topic
+            .split(|&byte| byte == b'/')
+            .fold(&mut self.root, |node, level| node.children.entry(level.into()).or_default());
+        node.message = Some(Box::new(retained));
+    }
+
+    /// `retained` comes, and there are so many messages and bytes then.
+    fn count(&mut self, totals: (usize, usize), retained: &Retained) {
+        (self.messages, self.bytes) = totals;
+        self.first_expiry = earlier(self.first_expiry, retained.expires_at);
+        self.next_first_expiry = earlier(self.next_first_expiry, retained.expires_at);
+    }
+
+    /// `old` is gone, and so many levels with it.
+    fn subtract(&mut self, old: Option<&Retained>, levels_gone: usize) {
+        if let Some(old) = old {
+            self.messages -= 1;
+            self.bytes -= old.bytes() + levels_gone * LEVEL_BYTES;
+        }
+    }
+
     /// Messages and bytes when `retained` takes its place.
     fn totals_with(&self, topic: &[u8], retained: &Retained) -> (usize, usize) {
         let mut node = Some(&self.root);
@@ -241,6 +293,14 @@ impl<'a, F: FnMut(&Retained)> Walk<'a, F> {
 type From<'a> = Option<(&'a Box<[u8]>, &'a [Box<[u8]>])>;
 
 impl Retained {
+    fn new(publication: &Publication) -> Self {
+        Self {
+            template: publication.template(&mut BytesMut::new()).detach(),
+            qos: publication.qos,
+            expires_at: publication.expires_at,
+        }
+    }
+
     /// The message as a SUBSCRIBE brings it: RETAIN set, with the identifier of the subscription.
     pub(crate) fn delivery(&self, grant: Grant) -> Delivery {
         Delivery {
@@ -290,7 +350,7 @@ mod tests {
     use super::*;
 
     pub(super) fn store(messages: usize, bytes: usize) -> RetainedStore {
-        RetainedStore::new(RetainedLimits { messages, bytes })
+        RetainedStore::new(RetainedLimits { messages, bytes }, None)
     }
 
     pub(super) fn publication(topic: &str, payload: &'static str) -> Publication {

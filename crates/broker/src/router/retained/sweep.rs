@@ -12,31 +12,32 @@ impl RetainedStore {
     pub(in crate::router) fn sweep(&self, visits: usize, now: Instant) -> bool {
         let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
         if tree.sweep_at.is_some() || tree.may_have_expired(now) {
-            tree.sweep(visits, now);
+            self.unretain(&tree.sweep(visits, now));
         }
         tree.sweep_at.is_some()
     }
 }
 
 impl Tree {
-    /// Takes out all that has expired. Walks through all of the tree, so only where room is wanted and something has.
-    pub(super) fn purge(&mut self, now: Instant) {
+    /// Takes out all that has expired: whose topics. Walks through all of the tree, so only where room is wanted and something has.
+    pub(super) fn purge(&mut self, now: Instant) -> Vec<Box<[u8]>> {
         self.sweep_at = None;
-        self.sweep(usize::MAX, now);
+        self.sweep(usize::MAX, now)
     }
 
     pub(super) fn may_have_expired(&self, now: Instant) -> bool {
         self.first_expiry.is_some_and(|first| first <= now)
     }
 
-    fn sweep(&mut self, visits: usize, now: Instant) {
+    /// The topics of what it has taken out.
+    fn sweep(&mut self, visits: usize, now: Instant) -> Vec<Box<[u8]>> {
         let from = self.sweep_at.take();
         if from.is_none() {
             self.next_first_expiry = None;
         }
-        let mut sweep = Sweep { now, visits, messages: 0, bytes: 0, kept_until: None, path: Vec::new() };
+        let mut sweep = Sweep { now, visits, gone: Vec::new(), bytes: 0, kept_until: None, path: Vec::new() };
         let is_over = sweep.visit(&mut self.root, from.as_ref().map(|from| &from.0[..]), true).is_continue();
-        self.messages -= sweep.messages;
+        self.messages -= sweep.gone.len();
         self.bytes -= sweep.bytes;
         self.next_first_expiry = earlier(self.next_first_expiry, sweep.kept_until);
         if is_over {
@@ -45,6 +46,7 @@ impl Tree {
             sweep.path.reverse();
             self.sweep_at = Some(Cursor(sweep.path));
         }
+        sweep.gone
     }
 }
 
@@ -53,8 +55,8 @@ struct Sweep {
     now: Instant,
     /// Nodes to look at.
     visits: usize,
-    /// What has been taken out.
-    messages: usize,
+    /// Topics of what has been taken out.
+    gone: Vec<Box<[u8]>>,
     bytes: usize,
     /// The earliest expiry of what has stayed.
     kept_until: Option<Instant>,
@@ -99,11 +101,11 @@ impl Sweep {
 
     fn look_at(&mut self, node: &mut Node) {
         let Some(at) = node.message.as_ref().and_then(|message| message.expires_at) else { return };
-        if at <= self.now {
-            self.messages += 1;
-            self.bytes += node.message.take().map_or(0, |message| message.bytes());
-        } else {
+        if at > self.now {
             self.kept_until = earlier(self.kept_until, Some(at));
+        } else if let Some(message) = node.message.take() {
+            self.bytes += message.bytes();
+            self.gone.push(message.template.topic().into());
         }
     }
 }
@@ -190,7 +192,7 @@ mod tests {
             }
             while store.sweep(visits, at(3)) {}
             store.sweep(usize::MAX, at(3));
-            let fresh = RetainedStore::new(store.limits);
+            let fresh = RetainedStore::new(store.limits, None);
             for (topic, expires_at) in model {
                 if expires_at.is_none_or(|expiry| expiry > at(3)) {
                     fresh.set(&Publication { expires_at, ..publication(topic, "x") }, start).unwrap();

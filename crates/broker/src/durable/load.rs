@@ -1,0 +1,275 @@
+//! The start: what is on disk becomes what is in memory, before anybody can connect.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use tenbin_codec::{Text, TopicFilter};
+use tenbin_session::Publication;
+use tenbin_store::state::Table;
+
+use super::bytes::{RecordError, text};
+use super::error::Cause;
+use super::record::{
+    Owner, RetainedRecord, SessionRecord, SpeedRecord, WillRecord, decode_grant, decode_subscription_key,
+    subscription_key,
+};
+use super::wall_clock::WallClock;
+use super::{Changes, Durable, DurableSession, NUMBERS_KEY, StoreError, speeds};
+use crate::auth::{Principal, Standing};
+use crate::lifecycle;
+use crate::registry::{Client, PendingWill};
+use crate::router::Grant;
+use crate::shared::Shared;
+
+/// Takes over what is on disk; subscriptions, retained messages and Wills of the last run are there from here on.
+///
+/// # Errors
+/// Something cannot be read. A broker that went on without it would have forgotten what it has acknowledged, so that it
+/// is better not to start.
+pub(crate) fn load(shared: &Shared, durable: &Durable) -> Result<(), StoreError> {
+    let began = Instant::now();
+    let torn = durable.state.torn_batches();
+    if torn > 0 {
+        tracing::warn!(torn, "the last changes of the state were torn when the power went, and are left out");
+    }
+    let mut loading = Loading { shared, durable, clock: WallClock::now(), now: began, changes: Changes::default() };
+    let last_number = loading.last_number()?;
+    let sessions = loading.sessions(last_number)?;
+    let retained = loading.retained()?;
+    loading.speeds()?;
+    // Last: there is somebody to receive them.
+    let wills = loading.wills()?;
+    durable.make(&loading.changes);
+    let directory = durable.directory().display();
+    tracing::info!(%directory, sessions, retained, wills, took = ?began.elapsed(), "state loaded");
+    Ok(())
+}
+
+struct Loading<'a> {
+    shared: &'a Shared,
+    durable: &'a Durable,
+    clock: WallClock,
+    now: Instant,
+    /// What has changed since it was written, by time alone or by rules.
+    changes: Changes,
+}
+
+type Subscriptions = HashMap<u64, Vec<(TopicFilter, Grant)>>;
+
+impl Loading<'_> {
+    /// Shows `decode` every record of a table.
+    fn each(&self, table: Table, mut decode: impl FnMut(&[u8], &[u8]) -> Result<(), RecordError>) -> Result<(), Cause> {
+        let mut damaged = None;
+        let scanned = self.durable.state.scan(table, &mut |key, value| {
+            if damaged.is_none()
+                && let Err(error) = decode(key, value)
+            {
+                damaged = Some(Cause::Record(table.name(), key.escape_ascii().to_string(), error.to_string()));
+            }
+        });
+        scanned.map_err(|error| Cause::Table(table.name(), error))?;
+        damaged.map_or(Ok(()), Err)
+    }
+
+    fn last_number(&self) -> Result<u64, Cause> {
+        let mut last = 0;
+        self.each(Table::Meta, |key, value| {
+            if key == NUMBERS_KEY {
+                last = value.try_into().map(u64::from_le_bytes).map_err(|_| RecordError::Illegal("length"))?;
+            }
+            Ok(())
+        })?;
+        self.durable.set_last_number(last);
+        Ok(last)
+    }
+
+    /// How many there are.
+    fn sessions(&mut self, last_number: u64) -> Result<usize, Cause> {
+        let mut subscriptions = Subscriptions::new();
+        self.each(Table::Subscriptions, |key, value| {
+            let (session, filter) = decode_subscription_key(key)?;
+            subscriptions.entry(session).or_default().push((filter, decode_grant(value)?));
+            Ok(())
+        })?;
+        let mut records = Vec::new();
+        self.each(Table::Sessions, |key, value| {
+            let record = SessionRecord::decode(value)?;
+            if record.number.get() > last_number {
+                return Err(RecordError::Illegal("number"));
+            }
+            records.push((text(key, "Client Identifier")?, record));
+            Ok(())
+        })?;
+        let mut count = 0;
+        for (client_id, record) in records {
+            let its_own = subscriptions.remove(&record.number.get()).unwrap_or_default();
+            count += usize::from(self.session(client_id, record, its_own));
+        }
+        // Of sessions that are no more, which a crash may leave.
+        for (session, filters) in subscriptions {
+            if let Some(number) = std::num::NonZeroU64::new(session) {
+                let keys = filters.iter().map(|(filter, _)| subscription_key(number, filter));
+                keys.for_each(|key| self.changes.remove(Table::Subscriptions, key));
+            }
+        }
+        Ok(count)
+    }
+
+    /// Whether it is still there.
+    fn session(
+        &mut self,
+        client_id: Text,
+        mut record: SessionRecord,
+        subscriptions: Vec<(TopicFilter, Grant)>,
+    ) -> bool {
+        let is_over = self.clock.has_come(record.expires()); // [MQTT-4.1.0-2]
+        let principal = self.principal(&record.owner, &client_id).filter(|_| !is_over);
+        let Some(principal) = principal else {
+            if is_over {
+                self.shared.metrics.clients_expired.add(1);
+                tracing::debug!(client = ?client_id, "session expired");
+            } else {
+                tracing::warn!(client = ?client_id, "session ends: its user is no more");
+            }
+            self.changes.remove(Table::Sessions, client_id.as_bytes().to_vec());
+            for (filter, _) in subscriptions {
+                self.changes.remove(Table::Subscriptions, subscription_key(record.number, &filter));
+            }
+            return false;
+        };
+        if record.ended == 0 && record.expiry != u32::MAX {
+            // Its connection ended with the last run, nobody knows when: its time begins now.
+            record.ended = self.clock.to_wall(Some(self.now));
+            self.changes.put(Table::Sessions, client_id.as_bytes().to_vec(), record.encode());
+        }
+        let shared = self.shared;
+        let new = |number| shared.new_client(&principal, number, self.now);
+        let client = shared.registry.restore(&client_id, new);
+        let mut lease = client.try_lease().expect("nobody else knows of it yet");
+        let state = &mut *lease.state;
+        state.established = true;
+        state.session = Some(Box::default());
+        state.rights_epoch = shared.access.epoch();
+        state.durable = Some(Box::new(DurableSession::loaded(&record)));
+        state.expires_at = self.clock.to_instant(record.expires());
+        shared.metrics.subscriptions.add(subscriptions.len() as u64);
+        for (filter, grant) in subscriptions {
+            state.subscriptions.insert(&filter, grant);
+            if filter.is_shared() && client.rights.check_subscription(&filter).is_err() {
+                state.suspended.insert(filter);
+            } else {
+                shared.router.subscribe(&filter, &client.receiver(), grant, self.now);
+            }
+        }
+        lifecycle::schedule(shared, &mut lease, self.now);
+        true
+    }
+
+    /// Who the owner is now; `None` = a user who is no more. One whose listener is no more came through another one that
+    /// it may come through, if it does not matter which.
+    fn principal(&self, owner: &Owner, client_id: &Text) -> Option<Principal> {
+        let access = &self.shared.access;
+        let is_welcome = |principal: &Principal| access.standing(principal) != Standing::Revoked;
+        let before = owner.principal(client_id.clone());
+        let listeners = self.shared.config.all_listeners().map(|listener| listener.name()).collect::<Vec<_>>();
+        if listeners.contains(&before.listener) {
+            return Some(before).filter(is_welcome);
+        }
+        let elsewhere = listeners.into_iter().map(|listener| Principal { listener, ..before.clone() });
+        let mut candidates = elsewhere.filter(is_welcome);
+        let first = candidates.next()?;
+        candidates.all(|other| access.is_same_user(&first, &other)).then_some(first)
+    }
+
+    /// How many there are.
+    fn retained(&mut self) -> Result<usize, Cause> {
+        let mut expired = Vec::new();
+        let mut count = 0;
+        self.each(Table::Retained, |key, value| {
+            let RetainedRecord { expires, publish } = RetainedRecord::decode(value)?;
+            if key != publish.topic.as_bytes() {
+                return Err(RecordError::Illegal("topic"));
+            }
+            if self.clock.has_come(expires) {
+                expired.push(key.to_vec());
+                return Ok(());
+            }
+            let publication = Publication {
+                qos: publish.qos,
+                retain: true,
+                properties: publish.properties,
+                expires_at: self.clock.to_instant(expires),
+                ..Publication::new(publish.topic, publish.payload)
+            };
+            self.shared.router.restore_retained(&publication, self.now);
+            count += 1;
+            Ok(())
+        })?;
+        expired.into_iter().for_each(|topic| self.changes.remove(Table::Retained, topic));
+        Ok(count)
+    }
+
+    fn speeds(&mut self) -> Result<(), Cause> {
+        let mut records = Vec::new();
+        let mut over = Vec::new();
+        let time = self.shared.config.remembered_speeds().time;
+        self.each(Table::Speeds, |key, value| {
+            let name = key.try_into().map(u64::from_le_bytes).map_err(|_| RecordError::Illegal("hash"))?;
+            let record = SpeedRecord::decode(value)?;
+            if self.clock.since(record.kept) > time {
+                over.push(key.to_vec());
+            } else {
+                records.push((name, record));
+            }
+            Ok(())
+        })?;
+        over.into_iter().for_each(|key| self.changes.remove(Table::Speeds, key));
+        self.shared.speeds.restore(speeds::known(records, self.clock, self.now), self.now);
+        Ok(())
+    }
+
+    /// How many there were: those of connections that ended with the last run, and those that waited for their delay.
+    fn wills(&mut self) -> Result<usize, Cause> {
+        let mut records = Vec::new();
+        self.each(Table::Wills, |key, value| {
+            records.push((text(key, "Client Identifier")?, WillRecord::decode(value)?));
+            Ok(())
+        })?;
+        let count = records.len();
+        for (client_id, record) in records {
+            self.will(&client_id, record);
+        }
+        Ok(count)
+    }
+
+    fn will(&mut self, client_id: &Text, mut record: WillRecord) {
+        let shared = self.shared;
+        let key = client_id.as_bytes().to_vec();
+        let delay = Duration::from_secs(u64::from(record.will.delay_interval.unwrap_or(0)));
+        let due = if record.due == 0 { self.now.checked_add(delay) } else { self.clock.to_instant(record.due) };
+        let waits = due.filter(|&due| due > self.now);
+        let client = shared.registry.find(client_id);
+        if let Some((client, due)) = client.as_ref().zip(waits) {
+            let mut lease = client.try_lease().expect("nobody else knows of it yet");
+            if record.due == 0 {
+                record.due = self.clock.to_wall(Some(due));
+                self.changes.put(Table::Wills, key, record.encode());
+            }
+            lease.state.will = Some(Box::new(PendingWill { will: record.will, due }));
+            lease.state.will_is_kept = true;
+            lifecycle::schedule(shared, &mut lease, self.now);
+            return;
+        }
+        // Without a session there is nothing to wait for. [MQTT-3.1.3-9]
+        let principal = self.principal(&record.owner, client_id);
+        let of_no_session = |principal: &Principal| -> Client { shared.new_client(principal, 0, self.now) };
+        match (client, principal) {
+            (Some(client), _) => lifecycle::publish_will(shared, &client, record.will, self.now),
+            (None, Some(principal)) => {
+                lifecycle::publish_will(shared, &of_no_session(&principal), record.will, self.now);
+            }
+            (None, None) => tracing::info!(client = ?client_id, "will of a user who is no more"),
+        }
+        self.changes.remove(Table::Wills, key);
+    }
+}

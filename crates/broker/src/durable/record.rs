@@ -1,0 +1,259 @@
+//! What is kept, as bytes. The first byte of a value is the version of its layout; numbers are little-endian, but for
+//! those in keys, which are in order. Texts have their length in four bytes before them.
+//!
+//! ```text
+//!   table           key                      value
+//!   sessions        Client Identifier        1 | number 8 | owner | Session Expiry Interval 4 | connection ended 8
+//!   subscriptions   session's number, filter 1 | Subscription Options 1 | Subscription Identifier 4 | weight 2
+//!   retained        topic                    1 | expires 8 | PUBLISH of MQTT 5.0
+//!   wills           Client Identifier        1 | owner | due 8 | Will Delay Interval 4 | PUBLISH of MQTT 5.0
+//!   speeds          hash 8                   1 | processing time in ns 8 | kept 8
+//!
+//!   owner           has a user 1 | user | realm | listener
+//!   ended, expires, due, kept   milliseconds since 1970; 0 = not, never, not known yet
+//! ```
+
+use std::num::{NonZeroU16, NonZeroU64};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tenbin_codec::{
+    Decoded, Decoder, PACKET_SIZE_MAX, Packet, PacketId, ProtocolVersion, Publish, PublishHeader, PublishTemplate, QoS,
+    RetainHandling, SubscriptionOptions, Text, TopicFilter, VARINT_MAX, Will, WriteBuffer,
+};
+
+use super::bytes::{Fields, RecordError, put_bytes, text};
+use super::wall_clock::WallTime;
+use crate::auth::{Identity, Principal};
+use crate::router::Grant;
+
+const VERSION: u8 = 1;
+
+/// A session that outlives its connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SessionRecord {
+    pub(super) number: NonZeroU64,
+    pub(super) owner: Owner,
+    /// Session Expiry Interval in seconds; `u32::MAX` = for ever.
+    pub(super) expiry: u32,
+    /// When its connection ended; 0 while there is one, and where it does not matter.
+    pub(super) ended: WallTime,
+}
+
+/// Whose it is, and through which listener it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub(super) user: Option<Text>,
+    pub(super) realm: Arc<str>,
+    pub(super) listener: Arc<str>,
+}
+
+/// The Will of a connection, or of a session that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct WillRecord {
+    pub(super) owner: Owner,
+    /// When it is to be published; 0 while its client is connected.
+    pub(super) due: WallTime,
+    pub(super) will: Will,
+}
+
+/// A retained message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RetainedRecord {
+    pub(super) expires: WallTime,
+    pub(super) publish: Publish,
+}
+
+/// How fast a client was in a share group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SpeedRecord {
+    pub(super) processing_time: Duration,
+    pub(super) kept: WallTime,
+}
+
+impl SessionRecord {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut record = vec![VERSION];
+        record.extend_from_slice(&self.number.get().to_le_bytes());
+        self.owner.put(&mut record);
+        record.extend_from_slice(&self.expiry.to_le_bytes());
+        record.extend_from_slice(&self.ended.to_le_bytes());
+        record
+    }
+
+    pub(super) fn decode(record: &[u8]) -> Result<Self, RecordError> {
+        let mut fields = Fields::of(record, VERSION)?;
+        let number = NonZeroU64::new(fields.u64()?).ok_or(RecordError::Illegal("number"))?;
+        let owner = Owner::take(&mut fields)?;
+        let (expiry, ended) = (fields.u32()?, fields.u64()?);
+        fields.end()?;
+        Ok(Self { number, owner, expiry, ended })
+    }
+
+    /// When it ends if nobody comes back: a time on the wall, 0 = never, or not while it is connected.
+    pub(super) fn expires(&self) -> WallTime {
+        if self.ended == 0 || self.expiry == u32::MAX {
+            return 0;
+        }
+        self.ended.saturating_add(u64::from(self.expiry) * 1000)
+    }
+}
+
+impl Owner {
+    fn put(&self, record: &mut Vec<u8>) {
+        record.push(u8::from(self.user.is_some()));
+        put_bytes(record, self.user.as_ref().map_or(b"", |user| user.as_bytes()));
+        put_bytes(record, self.realm.as_bytes());
+        put_bytes(record, self.listener.as_bytes());
+    }
+
+    fn take(fields: &mut Fields<'_>) -> Result<Self, RecordError> {
+        let has_user = fields.u8()? != 0;
+        let user = fields.text("user")?;
+        let (realm, listener) = (fields.str("realm")?.into(), fields.str("listener")?.into());
+        Ok(Self { user: has_user.then_some(user), realm, listener })
+    }
+
+    /// With the stamp of no credentials: they are asked for when the client comes back.
+    pub(super) fn principal(&self, client_id: Text) -> Principal {
+        let identity = Identity { user: self.user.clone(), realm: Arc::clone(&self.realm), stamp: 0 };
+        Principal { client_id, identity, listener: Arc::clone(&self.listener) }
+    }
+}
+
+impl From<&Principal> for Owner {
+    fn from(principal: &Principal) -> Self {
+        let Identity { user, realm, .. } = &principal.identity;
+        Self { user: user.clone(), realm: Arc::clone(realm), listener: Arc::clone(&principal.listener) }
+    }
+}
+
+pub(super) fn subscription_key(session: NonZeroU64, filter: &TopicFilter) -> Vec<u8> {
+    let mut key = session.get().to_be_bytes().to_vec();
+    key.extend_from_slice(filter.as_bytes());
+    key
+}
+
+pub(super) fn decode_subscription_key(key: &[u8]) -> Result<(u64, TopicFilter), RecordError> {
+    let mut fields = Fields::of_key(key);
+    let session = u64::from_be_bytes(fields.array()?);
+    let filter = TopicFilter::new(text(fields.rest(), "filter")?).map_err(|_| RecordError::Illegal("filter"))?;
+    Ok((session, filter))
+}
+
+pub(super) fn encode_grant(grant: &Grant) -> Vec<u8> {
+    let SubscriptionOptions { qos, no_local, retain_as_published, retain_handling } = grant.options;
+    let options =
+        qos.bits() | u8::from(no_local) << 2 | u8::from(retain_as_published) << 3 | (retain_handling as u8) << 4;
+    let mut record = vec![VERSION, options];
+    record.extend_from_slice(&grant.identifier.unwrap_or(0).to_le_bytes());
+    record.extend_from_slice(&grant.weight.get().to_le_bytes());
+    record
+}
+
+pub(super) fn decode_grant(record: &[u8]) -> Result<Grant, RecordError> {
+    let mut fields = Fields::of(record, VERSION)?;
+    let (options, identifier, weight) = (fields.u8()?, fields.u32()?, fields.u16()?);
+    fields.end()?;
+    let illegal = RecordError::Illegal("options byte");
+    let retain_handling = match options >> 4 {
+        0 => RetainHandling::Always,
+        1 => RetainHandling::IfNew,
+        2 => RetainHandling::Never,
+        _ => return Err(illegal),
+    };
+    let options = SubscriptionOptions {
+        qos: QoS::from_bits(options & 3).ok_or(illegal)?,
+        no_local: options & 4 != 0,
+        retain_as_published: options & 8 != 0,
+        retain_handling,
+    };
+    if identifier > VARINT_MAX {
+        return Err(RecordError::Illegal("Subscription Identifier"));
+    }
+    let weight = NonZeroU16::new(weight).ok_or(RecordError::Illegal("weight"))?;
+    Ok(Grant { options, identifier: (identifier != 0).then_some(identifier), weight })
+}
+
+impl RetainedRecord {
+    /// Of a message that is there as what all its receivers have in common.
+    pub(super) fn encode(template: &PublishTemplate, qos: QoS, expires: WallTime) -> Vec<u8> {
+        let mut record = vec![VERSION];
+        record.extend_from_slice(&expires.to_le_bytes());
+        let header = PublishHeader { qos, retain: true, packet_id: packet_id(qos), ..PublishHeader::default() };
+        let mut out = WriteBuffer::new();
+        template.encode(&header, ProtocolVersion::V5, &mut out);
+        record.extend_from_slice(&out.to_bytes());
+        record
+    }
+
+    pub(super) fn decode(record: &[u8]) -> Result<Self, RecordError> {
+        let mut fields = Fields::of(record, VERSION)?;
+        let expires = fields.u64()?;
+        Ok(Self { expires, publish: decode_publish(fields.rest())? })
+    }
+}
+
+impl WillRecord {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut record = vec![VERSION];
+        self.owner.put(&mut record);
+        record.extend_from_slice(&self.due.to_le_bytes());
+        record.extend_from_slice(&self.will.delay_interval.unwrap_or(0).to_le_bytes());
+        let Will { qos, retain, topic, payload, properties, .. } = self.will.clone();
+        let publish = Publish { qos, retain, packet_id: packet_id(qos), properties, ..Publish::new(topic, payload) };
+        let mut out = WriteBuffer::new();
+        Packet::Publish(publish).encode(ProtocolVersion::V5, &mut out);
+        record.extend_from_slice(&out.to_bytes());
+        record
+    }
+
+    pub(super) fn decode(record: &[u8]) -> Result<Self, RecordError> {
+        let mut fields = Fields::of(record, VERSION)?;
+        let owner = Owner::take(&mut fields)?;
+        let (due, delay) = (fields.u64()?, fields.u32()?);
+        let Publish { qos, retain, topic, payload, properties, .. } = decode_publish(fields.rest())?;
+        let delay_interval = (delay != 0).then_some(delay);
+        Ok(Self { owner, due, will: Will { qos, retain, topic, payload, delay_interval, properties } })
+    }
+}
+
+impl SpeedRecord {
+    pub(super) fn encode(self) -> Vec<u8> {
+        let mut record = vec![VERSION];
+        let nanos = u64::try_from(self.processing_time.as_nanos()).unwrap_or(u64::MAX);
+        record.extend_from_slice(&nanos.to_le_bytes());
+        record.extend_from_slice(&self.kept.to_le_bytes());
+        record
+    }
+
+    pub(super) fn decode(record: &[u8]) -> Result<Self, RecordError> {
+        let mut fields = Fields::of(record, VERSION)?;
+        let (nanos, kept) = (fields.u64()?, fields.u64()?);
+        fields.end()?;
+        Ok(Self { processing_time: Duration::from_nanos(nanos), kept })
+    }
+}
+
+/// A packet has to have one where it is acknowledged; which does not matter here.
+fn packet_id(qos: QoS) -> Option<PacketId> {
+    PacketId::new(1).filter(|_| qos.is_acknowledged())
+}
+
+/// A PUBLISH and nothing else.
+fn decode_publish(packet: &[u8]) -> Result<Publish, RecordError> {
+    let mut input = BytesMut::from(packet);
+    let illegal = RecordError::Illegal("PUBLISH");
+    match Decoder::client(ProtocolVersion::V5, PACKET_SIZE_MAX).decode(&mut input) {
+        Ok(Decoded::Packet(Packet::Publish(publish))) if publish.topic_alias.is_none() => {
+            if input.is_empty() {
+                Ok(publish)
+            } else {
+                Err(RecordError::Long)
+            }
+        }
+        Ok(Decoded::NeedMore(_)) => Err(RecordError::Short),
+        Ok(Decoded::Packet(_)) | Err(_) => Err(illegal),
+    }
+}

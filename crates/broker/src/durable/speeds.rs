@@ -1,0 +1,78 @@
+//! Remembered speeds are kept now and then: who forgets one loses little.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tenbin_store::state::Table;
+
+use super::record::SpeedRecord;
+use super::wall_clock::WallClock;
+use super::{Changes, Durable};
+use crate::registry::{KnownSpeed, SpeedChanges, SpeedKey};
+use crate::shared::Shared;
+
+/// Keeps what has changed, for ever.
+pub(crate) async fn keep_speeds(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(PAUSE).await;
+        keep_speeds_now(&shared);
+    }
+}
+
+/// Also at the end.
+pub(crate) fn keep_speeds_now(shared: &Shared) {
+    let Some(durable) = &shared.durable else { return };
+    let SpeedChanges { kept, gone } = shared.speeds.take_changes();
+    let clock = WallClock::now();
+    let mut changes = Changes::default();
+    for KnownSpeed { name, processing_time, kept_at } in kept {
+        let record = SpeedRecord { processing_time, kept: clock.to_wall(Some(kept_at)) };
+        changes.put(Table::Speeds, name.to_le_bytes().to_vec(), record.encode());
+    }
+    gone.iter().for_each(|name| changes.remove(Table::Speeds, name.to_le_bytes().to_vec()));
+    durable.make(&changes);
+}
+
+/// One that nobody else has. Without one, a client might choose whose speed it begins with.
+pub(crate) fn new_speed_key() -> SpeedKey {
+    let mut key = [0; 32];
+    if let Err(error) = getrandom::fill(&mut key) {
+        tracing::warn!(%error, "remembered speeds are kept under names that can be guessed");
+    }
+    key
+}
+
+impl Durable {
+    /// That of this directory, from its first use on.
+    pub(crate) fn speed_key(&self) -> SpeedKey {
+        let mut found = None;
+        let scanned = self.state.scan(Table::Meta, &mut |key, value| {
+            if key == SPEED_KEY {
+                found = value.try_into().ok();
+            }
+        });
+        if let Some(key) = found.filter(|_| scanned.is_ok()) {
+            return key;
+        }
+        let key = new_speed_key();
+        let mut changes = Changes::default();
+        changes.put(Table::Meta, SPEED_KEY.to_vec(), key.to_vec());
+        self.make(&changes);
+        key
+    }
+}
+
+const SPEED_KEY: &[u8] = b"key of speeds";
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// What was known in the last run, the oldest first.
+pub(super) fn known(records: Vec<(u64, SpeedRecord)>, clock: WallClock, now: Instant) -> Vec<KnownSpeed> {
+    let speed = |(name, SpeedRecord { processing_time, kept }): (u64, SpeedRecord)| {
+        // A machine that has just been started has no times before that.
+        let kept_at = now.checked_sub(clock.since(kept)).unwrap_or(now);
+        KnownSpeed { name, processing_time, kept_at }
+    };
+    let mut known = records.into_iter().map(speed).collect::<Vec<_>>();
+    known.sort_by_key(|speed| speed.kept_at);
+    known
+}

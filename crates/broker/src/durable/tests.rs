@@ -1,0 +1,187 @@
+//! Records there and back, and bytes that are none.
+
+use std::num::{NonZeroU16, NonZeroU64};
+use std::time::Duration;
+
+use ::bytes::{Bytes, BytesMut};
+use proptest::prelude::*;
+use tenbin_codec::{
+    MessageProperties, PublishTemplate, QoS, RetainHandling, SubscriptionOptions, Text, TopicFilter, TopicName,
+    UserProperty, Will,
+};
+
+use super::record::*;
+use crate::router::Grant;
+
+fn text() -> impl Strategy<Value = Text> {
+    "[a-zäß/ €]{0,20}".prop_map(|text| Text::try_from(text).unwrap())
+}
+
+fn qos() -> impl Strategy<Value = QoS> {
+    (0_u8..3).prop_map(|bits| QoS::from_bits(bits).unwrap())
+}
+
+fn topic() -> impl Strategy<Value = TopicName> {
+    "[a-zß]{1,8}(/[a-z]{0,4}){0,3}".prop_map(|topic| TopicName::try_from(&topic[..]).unwrap())
+}
+
+fn owner() -> impl Strategy<Value = Owner> {
+    (prop::option::of(text()), ".{0,10}", ".{0,10}").prop_map(|(user, realm, listener)| Owner {
+        user,
+        realm: realm.into(),
+        listener: listener.into(),
+    })
+}
+
+prop_compose! {
+    /// Without an expiry, which a retained message has apart.
+    fn properties()(
+        payload_format_indicator in any::<Option<bool>>(),
+        content_type in prop::option::of(text()),
+        response_topic in prop::option::of(topic()),
+        correlation_data in prop::option::of(prop::collection::vec(any::<u8>(), 0..20)),
+        user_properties in prop::collection::vec((text(), text()), 0..4),
+    ) -> Option<Box<MessageProperties>> {
+        let user_property = |(name, value)| UserProperty { name, value };
+        MessageProperties {
+            payload_format_indicator,
+            message_expiry_interval: None,
+            content_type,
+            response_topic: response_topic.map(|topic| topic.text().clone()),
+            correlation_data: correlation_data.map(Bytes::from),
+            user_properties: user_properties.into_iter().map(user_property).collect(),
+        }
+        .boxed()
+    }
+}
+
+fn payload() -> impl Strategy<Value = Bytes> {
+    prop::collection::vec(any::<u8>(), 0..300).prop_map(Bytes::from)
+}
+
+proptest! {
+    #[test]
+    fn a_session_comes_back(
+        (number, owner, expiry, ended) in (1_u64.., owner(), any::<u32>(), any::<u64>()),
+    ) {
+        let record = SessionRecord { number: NonZeroU64::new(number).unwrap(), owner, expiry, ended };
+        prop_assert_eq!(SessionRecord::decode(&record.encode()), Ok(record));
+    }
+
+    #[test]
+    fn a_subscription_comes_back(
+        number in 1_u64..,
+        filter in "(\\$share/g/)?[a-z+]{1}(/[a-zß]{1,8}){0,3}(/#)?",
+        qos in qos(),
+        (no_local, retain_as_published, handling) in (any::<bool>(), any::<bool>(), 0..3_usize),
+        identifier in prop::option::of(1..=268_435_455_u32),
+        weight in 1_u16..,
+    ) {
+        let number = NonZeroU64::new(number).unwrap();
+        let filter = TopicFilter::try_from(&filter[..]).unwrap();
+        let key = decode_subscription_key(&subscription_key(number, &filter));
+        prop_assert_eq!(key, Ok((number.get(), filter)));
+        let retain_handling = [RetainHandling::Always, RetainHandling::IfNew, RetainHandling::Never][handling];
+        let options = SubscriptionOptions { qos, no_local, retain_as_published, retain_handling };
+        let grant = Grant { options, identifier, weight: NonZeroU16::new(weight).unwrap() };
+        prop_assert_eq!(decode_grant(&encode_grant(&grant)), Ok(grant));
+    }
+
+    #[test]
+    fn a_retained_message_comes_back(
+        (topic, qos, properties, payload, expires) in (topic(), qos(), properties(), payload(), any::<u64>()),
+    ) {
+        let template = PublishTemplate::new(&topic, properties.as_deref(), &payload, &mut BytesMut::new());
+        let record = RetainedRecord::decode(&RetainedRecord::encode(&template, qos, expires)).unwrap();
+        let publish = record.publish;
+        prop_assert!(publish.retain);
+        prop_assert_eq!((publish.topic, publish.qos, publish.properties), (topic, qos, properties));
+        prop_assert_eq!((publish.payload, record.expires), (payload, expires));
+    }
+
+    #[test]
+    fn a_will_comes_back(
+        (owner, due, qos, retain, topic) in (owner(), any::<u64>(), qos(), any::<bool>(), topic()),
+        (payload, delay_interval, properties) in (payload(), prop::option::of(1_u32..), properties()),
+        message_expiry_interval in any::<Option<u32>>(),
+    ) {
+        let properties = MessageProperties { message_expiry_interval, ..properties.map_or_else(Default::default, |properties| *properties) };
+        let will = Will { qos, retain, topic, payload, delay_interval, properties: properties.boxed() };
+        let record = WillRecord { owner, due, will };
+        prop_assert_eq!(WillRecord::decode(&record.encode()), Ok(record));
+    }
+
+    #[test]
+    fn a_speed_comes_back(nanos in any::<u64>(), kept in any::<u64>()) {
+        let record = SpeedRecord { processing_time: Duration::from_nanos(nanos), kept };
+        prop_assert_eq!(SpeedRecord::decode(&record.encode()), Ok(record));
+    }
+
+    /// Whatever the disk has made of them: an error or another record, and no panic.
+    #[test]
+    fn damaged_records_are_told_or_are_others(
+        owner in owner(),
+        noise in prop::collection::vec(any::<u8>(), 0..80),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let will = Will {
+            qos: QoS::AtLeastOnce,
+            retain: true,
+            topic: TopicName::try_from("a/b").unwrap(),
+            payload: Bytes::from_static(b"payload"),
+            delay_interval: Some(7),
+            properties: None,
+        };
+        let template = PublishTemplate::new(&will.topic, None, &will.payload, &mut BytesMut::new());
+        let number = NonZeroU64::MIN;
+        let grant = Grant { options: SubscriptionOptions::default(), identifier: Some(3), weight: NonZeroU16::MIN };
+        let whole = [
+            SessionRecord { number, owner: owner.clone(), expiry: 1, ended: 2 }.encode(),
+            WillRecord { owner, due: 1, will }.encode(),
+            RetainedRecord::encode(&template, QoS::ExactlyOnce, 5),
+            encode_grant(&grant),
+            subscription_key(number, &TopicFilter::try_from("a/#").unwrap()),
+            noise,
+        ];
+        for mut record in whole {
+            for decode in DECODERS {
+                let _ = decode(&record[..cut.index(record.len() + 1)]);
+            }
+            for (at, byte) in &damage {
+                if !record.is_empty() {
+                    let at = at.index(record.len());
+                    record[at] = *byte;
+                }
+            }
+            for decode in DECODERS {
+                let _ = decode(&record);
+            }
+        }
+    }
+}
+
+const DECODERS: [fn(&[u8]) -> bool; 6] = [
+    |record| SessionRecord::decode(record).is_ok(),
+    |record| WillRecord::decode(record).is_ok(),
+    |record| RetainedRecord::decode(record).is_ok(),
+    |record| SpeedRecord::decode(record).is_ok(),
+    |record| decode_grant(record).is_ok(),
+    |record| decode_subscription_key(record).is_ok(),
+];
+
+#[test]
+fn a_record_of_a_later_version_or_with_something_behind_it_is_refused() {
+    let record = SpeedRecord { processing_time: Duration::from_secs(1), kept: 1 }.encode();
+    let refusals = [[&[2], &record[1..]].concat(), [&record[..], &[0]].concat(), record[..5].to_vec()];
+    let said = refusals.map(|record| SpeedRecord::decode(&record).unwrap_err().to_string());
+    assert_eq!(said, ["version 2 is unknown", "it is too long", "it is too short"]);
+}
+
+#[test]
+fn when_a_session_expires_is_known_once_its_connection_has_ended() {
+    let owner = Owner { user: None, realm: "".into(), listener: "l".into() };
+    let expires =
+        |expiry, ended| SessionRecord { number: NonZeroU64::MIN, owner: owner.clone(), expiry, ended }.expires();
+    assert_eq!([expires(60, 5000), expires(60, 0), expires(u32::MAX, 5000)], [65_000, 0, 0]);
+}

@@ -1,0 +1,148 @@
+//! Answers that wait until what they acknowledge is safe. PUBACKs and PUBRECs wait in one line, so that they keep their
+//! order `[MQTT-4.6.0-2]`, `[MQTT-4.6.0-3]`; SUBACKs and UNSUBACKs in another, so that neither waits for the other.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Instant;
+
+use tenbin_codec::{Packet, ReasonCode};
+use tenbin_session::PendingAck;
+
+use super::connection::ConnectionTask;
+use super::ending::End;
+use super::stream::Stream;
+use crate::durable::{Durable, SafeAt};
+
+/// Boxed, and there only while something waits: most connections wait for nothing.
+#[derive(Debug, Default)]
+pub(super) struct HeldBack {
+    acks: Line<(PendingAck, ReasonCode)>,
+    answers: Line<Box<Packet>>,
+    /// When everything of the batch that is being applied is safe.
+    batch: SafeAt,
+}
+
+/// Each behind those that came before it.
+#[derive(Debug)]
+struct Line<T> {
+    waiting: VecDeque<(SafeAt, T)>,
+    /// Who is woken for the head of the line, and when that is safe.
+    woken: Option<(SafeAt, Waker)>,
+}
+
+impl<S: Stream> ConnectionTask<S> {
+    /// Acknowledgements of the batch that is being applied wait for this.
+    pub(super) fn hold_batch_until(&mut self, safe_at: SafeAt) {
+        if safe_at != SafeAt::NOW {
+            let held = self.held_back.get_or_insert_default();
+            held.batch = held.batch.and(safe_at);
+        }
+    }
+
+    /// Writes an acknowledgement of this batch when the batch is safe, at once if it is.
+    #[inline]
+    pub(super) fn acknowledge_when_safe(&mut self, ack: PendingAck, reason: ReasonCode, now: Instant) {
+        match &mut self.held_back {
+            Some(held) if !held.acks.may_pass(held.batch, self.shared.durable.as_deref()) => {
+                held.acks.waiting.push_back((held.batch, (ack, reason)));
+            }
+            _ => self.acknowledge(ack, reason, now),
+        }
+    }
+
+    /// The acknowledgements of a batch have been written or wait.
+    #[inline]
+    pub(super) fn end_held_batch(&mut self) {
+        self.held_back.take_if(|held| held.is_empty());
+        if let Some(held) = &mut self.held_back {
+            held.batch = SafeAt::NOW;
+        }
+    }
+
+    /// Sends what the client waits for, when that is safe.
+    pub(super) fn answer_when_safe(&mut self, safe_at: SafeAt, packet: Packet, now: Instant) -> Result<(), End> {
+        let durable = self.shared.durable.as_deref();
+        let may_pass = match &self.held_back {
+            Some(held) => held.answers.may_pass(safe_at, durable),
+            None => is_safe(safe_at, durable),
+        };
+        if may_pass {
+            return self.answer(packet, now);
+        }
+        self.held_back.get_or_insert_default().answers.waiting.push_back((safe_at, Box::new(packet)));
+        Ok(())
+    }
+
+    /// Whether the client has to wait before it may ask for more.
+    pub(super) fn holds_much_back(&self) -> bool {
+        self.held_back.as_ref().is_some_and(|held| held.len() >= WAITING_MAX)
+    }
+
+    /// Writes what is safe by now, and has us woken for the rest; whether anything was written.
+    pub(super) fn release_held_back(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(mut held) = self.held_back.take() else { return false };
+        let Some(durable) = self.shared.durable.as_ref().map(Arc::clone) else { return false };
+        let (before, now) = (held.len(), Instant::now());
+        while let Some((ack, reason)) = held.acks.next(context.waker(), &durable) {
+            self.acknowledge(ack, reason, now);
+        }
+        while let Some(packet) = held.answers.next(context.waker(), &durable) {
+            let is_written = self.connection.write_in_words(*packet, now, &mut self.transport.out);
+            debug_assert!(is_written, "it was asked before whether the client takes it");
+        }
+        let is_released = held.len() < before;
+        self.held_back = Some(held).filter(|held| !held.is_empty());
+        is_released
+    }
+
+    /// Another task has us now, which nobody would wake.
+    pub(super) fn forget_who_is_woken(&mut self) {
+        if let Some(held) = &mut self.held_back {
+            (held.acks.woken, held.answers.woken) = (None, None);
+        }
+    }
+}
+
+impl HeldBack {
+    fn len(&self) -> usize {
+        self.acks.waiting.len() + self.answers.waiting.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<T> Line<T> {
+    /// Whether what is safe then may go out now.
+    fn may_pass(&self, safe_at: SafeAt, durable: Option<&Durable>) -> bool {
+        self.waiting.is_empty() && is_safe(safe_at, durable)
+    }
+
+    /// The head of the line if it is safe; else `waker` is woken when it is: once, however often it is looked at.
+    fn next(&mut self, waker: &Waker, durable: &Durable) -> Option<T> {
+        let &(safe_at, _) = self.waiting.front()?;
+        if durable.is_safe(safe_at) {
+            return self.waiting.pop_front().map(|(_, next)| next);
+        }
+        if self.woken.as_ref().is_none_or(|(at, woken)| *at != safe_at || !woken.will_wake(waker)) {
+            self.woken = Some((safe_at, waker.clone()));
+            durable.wake_when_safe(safe_at, waker);
+        }
+        None
+    }
+}
+
+impl<T> Default for Line<T> {
+    fn default() -> Self {
+        Self { waiting: VecDeque::new(), woken: None }
+    }
+}
+
+fn is_safe(safe_at: SafeAt, durable: Option<&Durable>) -> bool {
+    durable.is_none_or(|durable| durable.is_safe(safe_at))
+}
+
+/// Answers that wait of one connection, before it is read from again.
+const WAITING_MAX: usize = 1024;

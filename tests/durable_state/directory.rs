@@ -1,0 +1,78 @@
+use std::path::Path;
+use std::time::Duration;
+
+use tenbin_codec::QoS;
+use tenbin_store::LockedDirectory;
+use tenbin_store::state::{Change, Options, State, Table};
+
+use super::Stage;
+
+#[test]
+fn a_second_broker_on_one_directory_is_refused() {
+    let stage = Stage::new();
+    let broker = stage.start();
+    let said = stage.refusal();
+    let path = stage.path().display().to_string();
+    assert!(said.contains(&path) && said.ends_with("another process uses it"), "{said}");
+    broker.assert_serves();
+    drop(broker);
+    stage.start().assert_serves();
+}
+
+#[test]
+fn a_broker_that_was_told_to_end_leaves_a_directory_that_the_next_one_takes() {
+    let stage = Stage::new();
+    for _ in 0..2 {
+        let mut broker = stage.start();
+        broker.assert_serves();
+        broker.signal("TERM");
+        assert!(broker.wait_for_exit(super::support::PATIENCE).success());
+    }
+}
+
+#[test]
+fn another_format_is_refused_by_its_number() {
+    let stage = Stage::new();
+    drop(stage.start());
+    change(stage.path(), Table::Meta, b"format version", &9_u32.to_le_bytes());
+    let said = stage.refusal();
+    assert!(said.contains("format version 9 is unknown"), "{said}");
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_named_and_nothing_is_thrown_away() {
+    for table in [Table::Sessions, Table::Retained, Table::Wills, Table::Subscriptions] {
+        let stage = Stage::new();
+        drop(stage.start());
+        change(stage.path(), table, b"some client\n", &[200; 7]);
+        for _ in 0..2 {
+            let said = stage.refusal();
+            let wanted = format!("table {}, key \"some client\\n\": ", table.name());
+            assert!(said.contains(&wanted), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_data_directory_that_cannot_be_made_is_named() {
+    let stage = Stage::new();
+    std::fs::write(stage.path().join("state"), "").expect("ours to write");
+    let said = stage.refusal();
+    assert!(said.contains("state: "), "{said}");
+}
+
+#[test]
+fn the_broker_tells_of_its_store() {
+    let stage = Stage::new();
+    let broker = stage.start();
+    let mut client = broker.v5("client");
+    client.subscribe("$SYS/broker/store/state/health", QoS::AtMostOnce);
+    assert_eq!(client.receive_publish().payload, "writing");
+}
+
+fn change(directory: &Path, table: Table, key: &[u8], value: &[u8]) {
+    let locked = LockedDirectory::open(directory).expect("the broker is gone");
+    let state = State::open(&locked, Options::default(), |_| {}).expect("a state that a broker has left");
+    let ticket = state.change([Change { table, key, value: Some(value) }]);
+    assert!(state.wait(ticket, Duration::from_secs(60)));
+}

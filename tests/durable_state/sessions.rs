@@ -1,0 +1,202 @@
+use std::time::Duration;
+
+use tenbin_codec::{Connect, ProtocolVersion, QoS, ReasonCode, Subscription, SubscriptionOptions};
+
+use super::support::{ConfigFile, RawClient, VERSIONS, at_qos, lasting, retained, share, subscription, text};
+use super::{Stage, expiring};
+
+#[test]
+fn a_session_and_its_subscriptions_are_there_after_a_kill() {
+    let stage = Stage::new();
+    let broker = stage.start();
+    for version in VERSIONS {
+        let (mut client, connack) = RawClient::connect(broker.address(), lasting(version, &version.to_string()));
+        assert!(!connack.session_present);
+        client.subscribe(&format!("{version}/kept"), QoS::AtLeastOnce);
+        client.subscribe(&format!("{version}/gone"), QoS::AtLeastOnce);
+        client.subscribe(&format!("{version}/kept"), QoS::ExactlyOnce);
+        client.unsubscribe(&[&format!("{version}/gone")]);
+    }
+    drop(broker);
+    let broker = stage.start();
+    for version in VERSIONS {
+        let mut publisher = broker.v5("publisher");
+        let topic = |name: &str| format!("{version}/{name}");
+        assert_eq!(publisher.publish(&topic("kept"), "1", QoS::ExactlyOnce), ReasonCode::Success, "it waits");
+        let nobody = ReasonCode::NoMatchingSubscribers;
+        assert_eq!(publisher.publish(&topic("gone"), "2", QoS::AtLeastOnce), nobody, "{version}");
+        let (mut client, connack) = RawClient::connect(broker.address(), lasting(version, &version.to_string()));
+        assert!(connack.session_present, "{version}");
+        let message = client.receive_message();
+        assert_eq!((&message.payload[..], message.qos), (&b"1"[..], QoS::ExactlyOnce), "{version}");
+    }
+}
+
+#[test]
+fn what_a_subscription_asked_for_it_still_asks_for() {
+    let stage = Stage::new();
+    let broker = stage.start();
+    let mut client = broker.connect(lasting(ProtocolVersion::V5, "client"));
+    let options =
+        SubscriptionOptions { no_local: true, retain_as_published: true, ..SubscriptionOptions::at(QoS::AtLeastOnce) };
+    let own = Subscription { options, ..subscription("#", QoS::AtLeastOnce) };
+    client.subscribe_to(Some(77), vec![own]);
+    drop(broker);
+    let broker = stage.start();
+    let mut client = broker.connect(lasting(ProtocolVersion::V5, "client"));
+    client.publish("a", "own", QoS::AtLeastOnce);
+    broker.v5("other").publish_with(retained("a", "other"));
+    let message = client.receive_message();
+    assert_eq!((&message.payload[..], message.retain), (&b"other"[..], true));
+    assert_eq!(message.subscription_identifiers, [77]);
+}
+
+#[test]
+fn a_member_of_a_share_group_is_one_after_a_kill() {
+    let stage = Stage::new();
+    let broker = stage.start();
+    for member in ["one", "two"] {
+        let mut member = broker.connect(lasting(ProtocolVersion::V5, member));
+        member.subscribe(&share("group", "work/#"), QoS::AtLeastOnce);
+    }
+    drop(broker);
+    let broker = stage.start();
+    let mut publisher = broker.v5("publisher");
+    for number in 0..4 {
+        assert_eq!(publisher.publish("work/x", &number.to_string(), QoS::AtLeastOnce), ReasonCode::Success);
+    }
+    let mut one = broker.connect(lasting(ProtocolVersion::V5, "one"));
+    let got = (0..4).map(|_| one.receive_message().payload).collect::<Vec<_>>();
+    assert_eq!(got, ["0", "1", "2", "3"], "they waited with the group");
+    let mut two = broker.connect(lasting(ProtocolVersion::V5, "two"));
+    one.unsubscribe(&[&share("group", "work/#")]);
+    publisher.publish("work/x", "4", QoS::AtLeastOnce);
+    assert_eq!(two.receive_message().payload, "4");
+}
+
+#[test]
+fn what_ended_does_not_come_back() {
+    let stage = Stage::new();
+    let broker = stage.start();
+    // With its connection.
+    broker.connect(expiring("short", 0)).subscribe("short", QoS::AtLeastOnce);
+    // By a clean start, which nothing outlives.
+    broker.connect(lasting(ProtocolVersion::V5, "cleaned")).subscribe("cleaned", QoS::AtLeastOnce);
+    let mut cleaned = broker.v5("cleaned");
+    cleaned.settle();
+    // By a clean start, with a session of its own.
+    broker.connect(lasting(ProtocolVersion::V5, "anew")).subscribe("before", QoS::AtLeastOnce);
+    let anew = Connect { clean_start: true, ..lasting(ProtocolVersion::V5, "anew") };
+    broker.connect(anew).subscribe("after", QoS::AtLeastOnce);
+    // Because it is to end with the connection that goes on with it.
+    broker.connect(lasting(ProtocolVersion::V5, "ends")).subscribe("ends", QoS::AtLeastOnce);
+    let (_ends, connack) = RawClient::connect(broker.address(), expiring("ends", 0));
+    assert!(connack.session_present);
+    drop(broker);
+    let broker = stage.start();
+    let mut publisher = broker.v5("publisher");
+    for topic in ["short", "cleaned", "before", "ends"] {
+        let nobody = ReasonCode::NoMatchingSubscribers;
+        assert_eq!(publisher.publish(topic, "", QoS::AtLeastOnce), nobody, "{topic}");
+    }
+    assert_eq!(publisher.publish("after", "", QoS::AtLeastOnce), ReasonCode::Success);
+    for (client, is_there) in [("short", false), ("cleaned", false), ("ends", false), ("anew", true)] {
+        let (_, connack) = RawClient::connect(broker.address(), lasting(ProtocolVersion::V5, client));
+        assert_eq!(connack.session_present, is_there, "{client}");
+    }
+}
+
+#[test]
+fn mqtt_4_1_0_2_a_session_expires_by_the_time_on_the_wall_also_while_there_is_no_broker() {
+    let stage = Stage::new();
+    let broker = stage.start();
+    for (client, seconds) in [("over", 2), ("not yet", 600)] {
+        let mut client = broker.connect(expiring(client, seconds));
+        client.subscribe("topic", QoS::AtLeastOnce);
+        client.disconnect();
+    }
+    broker.v5("afterwards").publish_with(retained("written", "1")); // and so is what was before
+    drop(broker);
+    std::thread::sleep(Duration::from_millis(2100));
+    let broker = stage.start();
+    for (client, is_there) in [("over", false), ("not yet", true)] {
+        let (_, connack) = RawClient::connect(broker.address(), expiring(client, 600));
+        assert_eq!(connack.session_present, is_there, "{client}");
+    }
+}
+
+#[test]
+fn the_time_of_a_session_whose_connection_the_kill_ended_begins_with_the_restart() {
+    let stage = Stage::new();
+    let broker = stage.start();
+    broker.connect(expiring("client", 2)).subscribe("topic", QoS::AtLeastOnce);
+    let mut connected = broker.connect(expiring("connected", 2));
+    connected.subscribe("topic", QoS::AtLeastOnce);
+    drop(broker);
+    std::thread::sleep(Duration::from_millis(2100));
+    // It was connected until the end, whatever came after that.
+    let broker = stage.start();
+    let mut publisher = broker.v5("publisher");
+    assert_eq!(publisher.publish("topic", "", QoS::AtLeastOnce), ReasonCode::Success);
+    let until = std::time::Instant::now() + super::support::PATIENCE;
+    while publisher.publish("topic", "", QoS::AtLeastOnce) != ReasonCode::NoMatchingSubscribers {
+        assert!(std::time::Instant::now() < until, "its time is over");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_session_ends_with_its_user_and_moves_with_its_listener() {
+    let stage = Stage::new();
+    let passwords = stage.path().join("passwords");
+    let path = passwords.to_str().expect("a readable name");
+    for user in ["stays", "goes"] {
+        add_user(path, user);
+    }
+    let config = |listener: &str| {
+        ConfigFile::new(&format!(
+            "[[listeners]]\nname = \"{listener}\"\naddress = \"127.0.0.1:0\"\npassword_file = \"{path}\"\n"
+        ))
+    };
+    let start = |config: &ConfigFile| {
+        let path = stage.path().to_str().expect("a readable name");
+        super::BrokerProcess::start_listening(&["--data", path, "--config", config.path()], 1)
+    };
+    let connect = |user: &str| Connect {
+        user_name: Some(text(user)),
+        password: Some("secret".into()),
+        ..lasting(ProtocolVersion::V5, user)
+    };
+    let before = config("before");
+    let broker = start(&before);
+    for user in ["stays", "goes"] {
+        broker.connect(connect(user)).subscribe(user, QoS::AtLeastOnce);
+    }
+    drop(broker);
+    run(&["passwd", path, "goes", "--delete"]);
+    let after = config("after");
+    let broker = start(&after);
+    let mut publisher = broker.connect(Connect { client_id: text("publisher"), ..connect("stays") });
+    assert_eq!(publisher.publish_with(at_qos("stays", "", QoS::AtLeastOnce)), ReasonCode::Success);
+    assert_eq!(publisher.publish_with(at_qos("goes", "", QoS::AtLeastOnce)), ReasonCode::NoMatchingSubscribers);
+    let said = broker.log().all().join("\n");
+    assert!(said.contains("its user is no more") && said.contains("goes"), "{said}");
+}
+
+fn add_user(path: &str, user: &str) {
+    use std::io::Write as _;
+    let mut command = command(&["passwd", path, user]);
+    let mut child = command.stdin(std::process::Stdio::piped()).spawn().expect("the built command can be started");
+    child.stdin.take().expect("piped").write_all(b"secret\n").expect("it reads");
+    assert!(child.wait().expect("our own child").success());
+}
+
+fn run(arguments: &[&str]) {
+    assert!(command(arguments).status().expect("the built command can be started").success());
+}
+
+fn command(arguments: &[&str]) -> std::process::Command {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tenbin"));
+    command.args(arguments);
+    command
+}
