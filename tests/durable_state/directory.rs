@@ -1,11 +1,12 @@
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tenbin_codec::QoS;
+use tenbin_codec::{Connect, QoS, ReasonCode, Will};
 use tenbin_store::LockedDirectory;
 use tenbin_store::state::{Change, Options, State, Table};
 
-use super::Stage;
+use super::support::{ConfigFile, PATIENCE, RawClient, retained, topic, with_expiry};
+use super::{Stage, expiring};
 
 #[test]
 fn a_second_broker_on_one_directory_is_refused() {
@@ -26,7 +27,7 @@ fn a_broker_that_was_told_to_end_leaves_a_directory_that_the_next_one_takes() {
         let mut broker = stage.start();
         broker.assert_serves();
         broker.signal("TERM");
-        assert!(broker.wait_for_exit(super::support::PATIENCE).success());
+        assert!(broker.wait_for_exit(PATIENCE).success());
     }
 }
 
@@ -68,6 +69,51 @@ fn the_broker_tells_of_its_store() {
     let mut client = broker.v5("client");
     client.subscribe("$SYS/broker/store/state/health", QoS::AtMostOnce);
     assert_eq!(client.receive_publish().payload, "writing");
+}
+
+#[test]
+fn what_is_over_is_not_on_the_disk_any_more() {
+    let stage = Stage::new();
+    let config = ConfigFile::new("[sys]\ninterval_seconds = 1\n");
+    let mut broker = stage.start_with(&["--config", config.path()]);
+    let mut client = broker.connect(Connect { will: Some(will()), ..expiring("client", 600) });
+    for filter in ["a", "b/#", "$share/g/c"] {
+        client.subscribe(filter, QoS::AtLeastOnce);
+    }
+    client.unsubscribe(&["a"]);
+    client.publish_with(retained("cleared", "1"));
+    client.publish_with(retained("cleared", ""));
+    client.publish_with(with_expiry(retained("expires", "1"), 1));
+    client.cut();
+    let connect = Connect { will: Some(will()), ..expiring("other", 1) };
+    broker.connect(connect).subscribe("a", QoS::AtLeastOnce);
+    let mut probe = broker.v5("probe");
+    let until = Instant::now() + PATIENCE;
+    while probe.publish("a", "", QoS::AtLeastOnce) != ReasonCode::NoMatchingSubscribers {
+        assert!(Instant::now() < until, "a session expires");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    broker.connect(Connect { clean_start: true, ..expiring("client", 0) }).disconnect();
+    wait_for(&mut probe, "$SYS/broker/retained messages/count", "0");
+    broker.signal("TERM");
+    assert!(broker.wait_for_exit(PATIENCE).success());
+    let locked = LockedDirectory::open(stage.path()).expect("the broker is gone");
+    let state = State::open(&locked, Options::default(), |_| {}).expect("a state that a broker has left");
+    for table in Table::ALL.into_iter().filter(|table| *table != Table::Meta) {
+        let mut keys = Vec::new();
+        state.scan(table, &mut |key, _| keys.push(key.escape_ascii().to_string())).expect("ours to read");
+        assert_eq!(keys, [""; 0], "{}", table.name());
+    }
+}
+
+fn will() -> Will {
+    let (topic, payload) = (topic("will"), "x".into());
+    Will { qos: QoS::AtLeastOnce, retain: false, topic, payload, delay_interval: Some(1), properties: None }
+}
+
+fn wait_for(client: &mut RawClient, topic: &str, payload: &str) {
+    client.subscribe(topic, QoS::AtMostOnce);
+    while client.receive_publish().payload != payload {}
 }
 
 fn change(directory: &Path, table: Table, key: &[u8], value: &[u8]) {

@@ -7,9 +7,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tenbin_codec::{Packet, ProtocolVersion, Publish, QoS, Subscribe};
+use tenbin_codec::{Packet, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe};
 
-use super::support::{BrokerProcess, PATIENCE, RawClient, Silence, lasting, message, retained, subscription};
+use super::support::{
+    BrokerProcess, ConfigFile, PATIENCE, RawClient, Silence, lasting, message, retained, subscription,
+};
 
 struct SmallDisk(TempDir);
 
@@ -48,7 +50,8 @@ fn on_a_full_disk_nothing_is_acknowledged_that_is_not_kept_and_everything_else_g
     };
     let data = disk.path().join("data");
     let data = data.to_str().expect("a target directory with a readable name");
-    let broker = BrokerProcess::start(&["--data", data]);
+    let config = ConfigFile::new("[connections]\nconnect_timeout_ms = 1000\n");
+    let broker = BrokerProcess::start(&["--data", data, "--config", config.path()]);
     let mut client = broker.connect(lasting(ProtocolVersion::V5, "client"));
     client.subscribe("before", QoS::AtLeastOnce);
     let mut other = broker.v5("other");
@@ -73,10 +76,16 @@ fn on_a_full_disk_nothing_is_acknowledged_that_is_not_kept_and_everything_else_g
     assert_eq!(client.try_receive(Duration::from_millis(1500)), Err(Silence::TimedOut), "no SUBACK");
     assert_eq!(other.try_receive(Duration::from_millis(1)), Err(Silence::TimedOut), "no PUBACK");
 
+    // A session that is to last is not begun, one that is not is.
+    let (_, connack) = RawClient::try_connect(broker.address(), lasting(ProtocolVersion::V5, "new"));
+    assert_eq!(connack.reason, ReasonCode::ServerUnavailable);
+    broker.assert_serves();
+
     fs::remove_file(filler).expect("just made");
     assert!(matches!(client.receive(), Packet::SubAck(_)));
     assert!(matches!(other.receive(), Packet::PubAck(_)));
     wait_for_log(&broker, "the state is written again");
+    broker.connect(lasting(ProtocolVersion::V5, "new")).settle();
     drop((client, other, broker));
     let broker = BrokerProcess::start(&["--data", data]);
     let (mut client, connack) = RawClient::connect(broker.address(), lasting(ProtocolVersion::V5, "client"));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tenbin_codec::{Packet, PacketId, ProtocolVersion, Publish, QoS, Subscribe, Unsubscribe};
 
 use super::Stage;
-use super::support::{BrokerProcess, RawClient, Silence, filter, lasting, retained, subscription};
+use super::support::{BrokerProcess, ConfigFile, RawClient, Silence, filter, lasting, retained, subscription};
 
 /// `TENBIN_ROUNDS` asks for more.
 const ROUNDS: usize = 5;
@@ -27,7 +27,19 @@ type Possible = HashMap<Key, Vec<u64>>;
 
 #[test]
 fn what_was_acknowledged_is_there_whenever_the_broker_is_killed() {
-    let rounds = std::env::var("TENBIN_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS);
+    kill_again_and_again("always", ROUNDS);
+}
+
+#[test]
+fn a_kill_takes_nothing_that_the_disk_has_not_confirmed() {
+    kill_again_and_again("interval", 2);
+    kill_again_and_again("never", 2);
+}
+
+fn kill_again_and_again(sync: &str, rounds: usize) {
+    let rounds = std::env::var("TENBIN_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(rounds);
+    let config = ConfigFile::new(&format!("[store]\nsync = \"{sync}\"\nsync_interval_ms = 50\n"));
+    let arguments = ["--config", config.path()];
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("later than 1970").as_nanos() as u64;
     let seed = std::env::var("TENBIN_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(now | 1);
     let _ = writeln!(std::io::stderr(), "TENBIN_SEED={seed}");
@@ -36,12 +48,12 @@ fn what_was_acknowledged_is_there_whenever_the_broker_is_killed() {
     let mut possible = Possible::new();
     let mut acknowledged = 0;
     for round in 0..rounds {
-        let broker = stage.start();
+        let broker = stage.start_with(&arguments);
         look(&broker, &mut possible, round);
         acknowledged += change(broker, &mut possible, &mut random);
     }
-    look(&stage.start(), &mut possible, rounds);
-    assert!(acknowledged > 20 * rounds, "{acknowledged} changes acknowledged in {rounds} rounds");
+    look(&stage.start_with(&arguments), &mut possible, rounds);
+    assert!(acknowledged > 20 * rounds, "{acknowledged} changes acknowledged in {rounds} rounds, {sync}");
 }
 
 /// What is there has to be possible, and is all that is from here on.
