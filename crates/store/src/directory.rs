@@ -2,6 +2,7 @@ use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// A data directory that is ours for as long as this lives: one process at a time.
 ///
@@ -23,7 +24,8 @@ pub enum DirectoryError {
 }
 
 impl LockedDirectory {
-    /// Makes the directory if it is not there, and locks it.
+    /// Makes the directory if it is not there, and locks it. Waits two seconds for who has it: a process that was killed takes
+    /// a moment to be gone.
     ///
     /// # Errors
     /// It is in use, or cannot be made or written in.
@@ -32,10 +34,14 @@ impl LockedDirectory {
         fs::create_dir_all(path).map_err(failed)?;
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock"));
         let lock = lock.map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(DirectoryError::InUse(path.to_owned())),
-            Err(TryLockError::Error(error)) => Err(failed(error)),
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match lock.try_lock() {
+                Ok(()) => return Ok(Self { path: path.to_owned(), _lock: lock }),
+                Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(PAUSE),
+                Err(TryLockError::WouldBlock) => return Err(DirectoryError::InUse(path.to_owned())),
+                Err(TryLockError::Error(error)) => return Err(failed(error)),
+            }
         }
     }
 
@@ -63,6 +69,9 @@ impl std::error::Error for DirectoryError {
     }
 }
 
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(20);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,8 +84,12 @@ mod tests {
         let refused = LockedDirectory::open(&path).unwrap_err();
         assert!(matches!(&refused, DirectoryError::InUse(refused) if *refused == path));
         assert!(refused.to_string().ends_with("a/b: another process uses it"), "{refused}");
-        drop(owner);
-        assert_eq!(LockedDirectory::open(&path).unwrap().path(), path);
+        let leaves = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            drop(owner);
+        });
+        assert_eq!(LockedDirectory::open(&path).unwrap().path(), path, "who goes is waited for");
+        leaves.join().unwrap();
     }
 
     #[test]
