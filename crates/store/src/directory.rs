@@ -24,14 +24,14 @@ pub enum DirectoryError {
 }
 
 impl LockedDirectory {
-    /// Makes the directory if it is not there, and locks it. Waits two seconds for who has it: a process that was killed takes
+    /// Makes the directory if it is not there, for its owner alone to read, and locks it. Waits two seconds for who has it: a process that was killed takes
     /// a moment to be gone.
     ///
     /// # Errors
     /// It is in use, or cannot be made or written in.
     pub fn open(path: &Path) -> Result<Self, DirectoryError> {
         let failed = |error| DirectoryError::Io(path.to_owned(), error);
-        fs::create_dir_all(path).map_err(failed)?;
+        create(path).map_err(failed)?;
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock"));
         let lock = lock.map_err(failed)?;
         let until = Instant::now() + PATIENCE;
@@ -49,6 +49,30 @@ impl LockedDirectory {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Makes the directory and those above it that are not there, so that they are there after a power cut.
+fn create(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        create(parent)?;
+    }
+    let mut builder = fs::DirBuilder::new();
+    // Messages and Wills are not everybody's.
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    match builder.create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        made => made.and_then(|()| sync_parent(path)),
+    }
+}
+
+/// What was made or removed in a directory is so on the disk.
+pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if cfg!(unix) { File::open(parent)?.sync_all() } else { Ok(()) }
 }
 
 impl fmt::Display for DirectoryError {
@@ -90,6 +114,16 @@ mod tests {
         });
         assert_eq!(LockedDirectory::open(&path).unwrap().path(), path, "who goes is waited for");
         leaves.join().unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_new_directory_is_its_owner_s_alone() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a/b");
+        let _owner = LockedDirectory::open(&path).unwrap();
+        assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o700);
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod backend;
 mod committer;
 mod fjall_backend;
 mod health;
+mod journal;
 #[cfg(test)]
 mod memory_backend;
 mod options;
@@ -37,6 +38,7 @@ pub use backend::{Backend, BackendError, Batch};
 pub use health::{Health, Stats};
 pub use options::{Options, Sync};
 pub use table::Table;
+pub use wakers::Wake;
 
 use crate::LockedDirectory;
 use backend::{Opener, Opening};
@@ -94,10 +96,8 @@ impl State {
     ) -> Result<Self, OpenError> {
         let path = directory.path().join("state");
         let at = path.clone();
-        // One batch is confirmed before the next is begun, or nobody was promised that they are.
-        let torn_batches_maximum = if options.sync == Sync::Always { 1 } else { TORN_BATCHES_MAX };
         let open = move |opening: Opening| -> Result<Box<dyn Backend>, BackendError> {
-            Ok(Box::new(FjallBackend::open(&at, opening, torn_batches_maximum)?))
+            Ok(Box::new(FjallBackend::open(&at, opening, options.sync)?))
         };
         Self::open_with(Box::new(open), &path, options, Box::new(on_health))
     }
@@ -137,11 +137,16 @@ impl State {
         self.shared.change(changes)
     }
 
-    /// Batches that were dropped when the state was opened, since a power cut had left a part of them: at most one, never
-    /// confirmed, where the policy is [`Sync::Always`]. With another policy, everything from the first torn one on.
-    pub fn torn_batches(&self) -> usize {
+    /// As [`State::change`], of one key, for a value that may be large: it is not copied.
+    pub fn put(&self, table: Table, key: Box<[u8]>, value: Box<[u8]>) -> Ticket {
+        self.shared.put(table, key, value)
+    }
+
+    /// What was dropped when the state was opened, since a crash had torn it, in one line for people. With
+    /// [`Sync::Always`] it was never confirmed; with another policy it is everything from the first torn change on.
+    pub fn cut_off(&self) -> Option<String> {
         let backend = self.shared.backend.lock().unwrap_or_else(PoisonError::into_inner);
-        backend.as_ref().map_or(0, |backend| backend.torn_batches())
+        backend.as_ref().and_then(|backend| backend.cut_off())
     }
 
     /// The ticket of the last change.
@@ -155,9 +160,15 @@ impl State {
         ticket <= self.shared.done()
     }
 
-    /// Wakes once when the changes up to this one are durable; at once if they are.
-    pub fn wake_at(&self, ticket: Ticket, waker: &Waker) {
-        self.shared.wake_at(ticket, waker);
+    /// Wakes once when the changes up to this one are durable; at once if they are. Who does not wait any more says so with
+    /// [`State::forget_wake`], or is remembered until then.
+    pub fn wake_at(&self, ticket: Ticket, waker: &Waker) -> Wake {
+        self.shared.wakers.add(ticket, waker, || ticket <= self.shared.done())
+    }
+
+    /// Nobody is to be woken any more for this [`State::wake_at`].
+    pub fn forget_wake(&self, wake: Wake) {
+        self.shared.wakers.forget(wake);
     }
 
     /// Blocks until the changes up to this one are durable, or `patience` is over: whether they are.
@@ -220,9 +231,6 @@ impl std::error::Error for OpenError {}
 /// Of the tables and their keys. What the values are, their writers say.
 const FORMAT_VERSION: u32 = 1;
 const VERSION_KEY: &[u8] = b"format version";
-
-/// Where many may be unconfirmed.
-const TORN_BATCHES_MAX: usize = 10_000;
 
 /// Writes the version into a state that is empty.
 fn check_version(backend: &mut dyn Backend, path: &Path) -> Result<(), OpenError> {

@@ -13,7 +13,7 @@ use super::record::{
     Owner, RetainedRecord, SessionRecord, SpeedRecord, WillRecord, decode_grant, decode_subscription_key,
     subscription_key,
 };
-use super::wall_clock::WallClock;
+use super::wall_clock::{WallClock, WallTime};
 use super::{Changes, Durable, DurableSession, NUMBERS_KEY, StoreError, speeds};
 use crate::auth::{Principal, Standing};
 use crate::lifecycle;
@@ -28,17 +28,20 @@ use crate::shared::Shared;
 /// is better not to start.
 pub(crate) fn load(shared: &Shared, durable: &Durable) -> Result<(), StoreError> {
     let began = Instant::now();
-    let torn = durable.state.torn_batches();
-    if torn > 0 {
-        tracing::warn!(torn, "the last changes of the state were torn when the power went, and are left out");
+    if let Some(cut) = durable.state.cut_off() {
+        tracing::warn!("left out of the state: {cut}");
     }
     let mut loading = Loading { shared, durable, clock: WallClock::now(), now: began, changes: Changes::default() };
     let last_number = loading.last_number()?;
     let sessions = loading.sessions(last_number)?;
     let retained = loading.retained()?;
     loading.speeds()?;
+    let records = loading.will_records()?;
+    let wills = records.len();
+    // Nothing fails any more. Before the Wills, which may change the same things anew.
+    durable.make(&std::mem::take(&mut loading.changes));
     // Last: there is somebody to receive them.
-    let wills = loading.wills()?;
+    records.into_iter().for_each(|(client_id, record)| loading.will(&client_id, record));
     durable.make(&loading.changes);
     let directory = durable.directory().display();
     tracing::info!(%directory, sessions, retained, wills, took = ?began.elapsed(), "state loaded");
@@ -151,7 +154,7 @@ impl Loading<'_> {
         state.session = Some(Box::default());
         state.rights_epoch = shared.access.epoch();
         state.durable = Some(Box::new(DurableSession::loaded(&record)));
-        state.expires_at = self.clock.to_instant(record.expires());
+        state.expires_at = self.within(Duration::from_secs(record.expiry.into()), record.expires());
         shared.metrics.subscriptions.add(subscriptions.len() as u64);
         for (filter, grant) in subscriptions {
             state.subscriptions.insert(&filter, grant);
@@ -163,6 +166,12 @@ impl Loading<'_> {
         }
         lifecycle::schedule(shared, &mut lease, self.now);
         true
+    }
+
+    /// A time on the wall, as long as from now on at most: that clock may have been set back.
+    fn within(&self, rest_maximum: Duration, wall: WallTime) -> Option<Instant> {
+        let at = self.clock.to_instant(wall)?;
+        Some(self.now.checked_add(rest_maximum).map_or(at, |latest| at.min(latest)))
     }
 
     /// Who the owner is now; `None` = a user who is no more. One whose listener is no more came through another one that
@@ -228,25 +237,21 @@ impl Loading<'_> {
         Ok(())
     }
 
-    /// How many there were: those of connections that ended with the last run, and those that waited for their delay.
-    fn wills(&mut self) -> Result<usize, Cause> {
+    /// Those of connections that ended with the last run, and those that waited for their delay.
+    fn will_records(&self) -> Result<Vec<(Text, WillRecord)>, Cause> {
         let mut records = Vec::new();
         self.each(Table::Wills, |key, value| {
             records.push((text(key, "Client Identifier")?, WillRecord::decode(value)?));
             Ok(())
         })?;
-        let count = records.len();
-        for (client_id, record) in records {
-            self.will(&client_id, record);
-        }
-        Ok(count)
+        Ok(records)
     }
 
     fn will(&mut self, client_id: &Text, mut record: WillRecord) {
         let shared = self.shared;
         let key = client_id.as_bytes().to_vec();
         let delay = Duration::from_secs(u64::from(record.will.delay_interval.unwrap_or(0)));
-        let due = if record.due == 0 { self.now.checked_add(delay) } else { self.clock.to_instant(record.due) };
+        let due = if record.due == 0 { self.now.checked_add(delay) } else { self.within(delay, record.due) };
         let waits = due.filter(|&due| due > self.now);
         let client = shared.registry.find(client_id);
         if let Some((client, due)) = client.as_ref().zip(waits) {

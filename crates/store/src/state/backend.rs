@@ -26,9 +26,9 @@ pub trait Backend: Send {
     /// Something cannot be read.
     fn scan(&self, table: Table, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), BackendError>;
 
-    /// Batches that were dropped when it was opened, since a power cut had left a part of them.
-    fn torn_batches(&self) -> usize {
-        0
+    /// What was dropped when it was opened, since a crash had torn it, in one line.
+    fn cut_off(&self) -> Option<String> {
+        None
     }
 }
 
@@ -65,6 +65,11 @@ impl Batch {
 
     pub(super) fn set(&mut self, table: Table, key: &[u8], value: Option<&[u8]>) {
         self.put((table, key.into()), value.map(Into::into));
+    }
+
+    /// Takes what may be large as it is.
+    pub(super) fn set_owned(&mut self, table: Table, key: Box<[u8]>, value: Box<[u8]>) {
+        self.put((table, key), Some(value));
     }
 
     fn put(&mut self, key: Key, value: Value) {

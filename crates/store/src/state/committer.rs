@@ -77,7 +77,12 @@ impl Committer {
         let sync = self.shared.options.sync;
         let is_due = match sync {
             Sync::Always => true,
-            Sync::Interval(_) => self.sync_due().is_some_and(|due| due <= Instant::now()),
+            // Before so much is kept here that nothing more may come.
+            Sync::Interval(_) => {
+                let kept_maximum = self.shared.options.congested_bytes / 4;
+                self.unconfirmed.bytes() + batch.bytes() > kept_maximum
+                    || self.sync_due().is_some_and(|due| due <= Instant::now())
+            }
             Sync::Never => false,
         };
         let is_sync = is_again || is_stopping || is_due;

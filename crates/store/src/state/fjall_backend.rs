@@ -1,19 +1,19 @@
 //! Tables in the database `fjall`, all in one keyspace: a key begins with its table's number.
 //!
-//! Two things that it leaves to its user are done here. It refuses to open a journal whose last batch has a hole, which a
-//! power cut can leave where a value is longer than a page of the file; that batch was never confirmed, and is cut off.
-//! And after a failed `fdatasync` it would go on in the same journal behind what may not be there: so everything is
-//! written into its tables first, and the journal begun anew.
+//! Two things that it leaves to its user are done here. What a crash has torn of its journal is cut off or refused before
+//! it sees it: see `journal`. And after a failed `fdatasync` it would go on in the same journal behind what may not be
+//! there: so everything is written into its tables first, and the journal begun anew.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{Read as _, Seek as _, SeekFrom};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
 use super::backend::Opening;
-use super::{Backend, BackendError, Batch, Table};
+use super::journal::{self, Cut, Unconfirmed};
+use super::{Backend, BackendError, Batch, Sync, Table};
+use crate::directory::sync_parent;
 
 pub(super) struct FjallBackend {
     // Before the database, which waits for nobody who still has one.
@@ -21,35 +21,52 @@ pub(super) struct FjallBackend {
     database: Database,
     /// A key with its table, to be looked up: reused memory.
     key: Vec<u8>,
-    torn_batches: usize,
+    cut: Option<Cut>,
 }
 
 impl FjallBackend {
-    /// `torn_batches_maximum`: so many at the end of the journal were possibly never confirmed.
-    pub(super) fn open(path: &Path, opening: Opening, torn_batches_maximum: usize) -> Result<Self, BackendError> {
-        let mut torn_batches = 0;
-        let (mut keyspace, mut database) = loop {
-            match open(path) {
-                Err(fjall::Error::JournalRecovery(_)) if torn_batches < torn_batches_maximum => {
-                    if !cut_last_batch(path)? {
-                        return Err(BackendError::new("a journal is damaged"));
-                    }
-                    torn_batches += 1;
-                }
-                opened => break opened.map_err(|error| explain(&error))?,
+    pub(super) fn open(path: &Path, opening: Opening, sync: Sync) -> Result<Self, BackendError> {
+        let cut = match opening {
+            Opening::First => mend(path, sync)?,
+            Opening::AfterFailedWrite | Opening::AfterFailedSync => {
+                let is_each_confirmed = sync == Sync::Always;
+                let unconfirmed = if is_each_confirmed { Unconfirmed::LastBatch } else { Unconfirmed::Any };
+                journal::cut_failed_write(path, unconfirmed)?;
+                None
             }
         };
+        let (mut keyspace, mut database) = open(path).map_err(|error| explain(&error))?;
+        if opening == Opening::First {
+            sync_parent(path)?; // it may be new
+        }
         if opening == Opening::AfterFailedSync {
             flush(&keyspace)?;
             drop((keyspace, database));
-            File::options().write(true).open(journal(path)?).and_then(|journal| {
-                journal.set_len(0)?;
-                journal.sync_all()
-            })?;
+            journal::clear(path)?;
             (keyspace, database) = open(path).map_err(|error| explain(&error))?;
         }
-        Ok(Self { keyspace, database, key: Vec::new(), torn_batches })
+        Ok(Self { keyspace, database, key: Vec::new(), cut })
     }
+}
+
+/// Which changes may be torn is the matter of whoever wrote them: one that does not confirm each leaves a mark, which the
+/// next one that does takes away when all that it has found is confirmed.
+fn mend(path: &Path, sync: Sync) -> Result<Option<Cut>, BackendError> {
+    let mark = mark(path);
+    let is_marked = mark.try_exists()?;
+    let unconfirmed = if is_marked { Unconfirmed::Any } else { Unconfirmed::LastBatch };
+    let cut = journal::mend(path, unconfirmed)?;
+    match (sync == Sync::Always, is_marked) {
+        (true, true) => fs::remove_file(&mark)?,
+        (false, false) => File::create(&mark)?.sync_all()?,
+        (true, false) | (false, true) => return Ok(cut),
+    }
+    sync_parent(&mark)?;
+    Ok(cut)
+}
+
+fn mark(path: &Path) -> PathBuf {
+    path.with_extension("unconfirmed")
 }
 
 fn open(path: &Path) -> Result<(Keyspace, Database), fjall::Error> {
@@ -76,42 +93,6 @@ fn flush(keyspace: &Keyspace) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// The journal that is written to: the one of the highest number.
-fn journal(path: &Path) -> Result<PathBuf, BackendError> {
-    let mut newest: Option<(u64, PathBuf)> = None;
-    for entry in fs::read_dir(path)? {
-        let path = entry?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".jnl"));
-        if let Some(number) = name.and_then(|name| name.parse().ok())
-            && newest.as_ref().is_none_or(|(newest, _)| *newest < number)
-        {
-            newest = Some((number, path));
-        }
-    }
-    newest.map(|(_, path)| path).ok_or_else(|| BackendError::new("there is no journal"))
-}
-
-/// Takes the last byte from the end mark of the journal's last batch: one without an end is dropped when it is opened.
-/// Behind it there are zeros or nothing. `false`: there is no batch.
-fn cut_last_batch(path: &Path) -> Result<bool, BackendError> {
-    let mut file = OpenOptions::new().read(true).write(true).open(journal(path)?)?;
-    let mut end = file.metadata()?.len();
-    let mut block = vec![0; 64 << 10];
-    while end > 0 {
-        let from = end.saturating_sub(block.len() as u64);
-        let block = &mut block[..(end - from) as usize];
-        file.seek(SeekFrom::Start(from))?;
-        file.read_exact(block)?;
-        if let Some(last) = block.iter().rposition(|&byte| byte != 0) {
-            file.set_len(from + last as u64)?;
-            file.sync_all()?;
-            return Ok(true);
-        }
-        end = from;
-    }
-    Ok(false)
-}
-
 impl Backend for FjallBackend {
     fn apply(&mut self, batch: &Batch) -> Result<(), BackendError> {
         let mut writes = self.database.batch();
@@ -131,8 +112,8 @@ impl Backend for FjallBackend {
         self.database.persist(PersistMode::SyncData).map_err(|error| explain(&error))
     }
 
-    fn torn_batches(&self) -> usize {
-        self.torn_batches
+    fn cut_off(&self) -> Option<String> {
+        self.cut.as_ref().map(ToString::to_string)
     }
 
     fn scan(&self, table: Table, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), BackendError> {

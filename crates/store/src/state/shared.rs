@@ -1,11 +1,10 @@
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::wakers::Wakers;
-use super::{Backend, Batch, Change, Health, Options, Stats, Ticket};
+use super::{Backend, Batch, Change, Health, Options, Stats, Table, Ticket};
 
 /// What the state's users and its committer share.
 pub(super) struct Shared {
@@ -22,7 +21,7 @@ pub(super) struct Shared {
     done: AtomicU64,
     /// Whether too much waits: written under `work`, read for a hint; relaxed.
     is_congested: AtomicBool,
-    wakers: Wakers,
+    pub(super) wakers: Wakers,
 }
 
 struct Work {
@@ -66,18 +65,33 @@ impl Shared {
     }
 
     pub(super) fn change<'a>(&self, changes: impl IntoIterator<Item = Change<'a>>) -> Ticket {
-        let mut work = self.work();
-        let was_empty = work.pending.is_empty();
-        let mut count = 0;
-        for Change { table, key, value } in changes {
-            debug_assert!(u16::try_from(key.len()).is_ok(), "a key of {} bytes", key.len());
-            work.pending.set(table, key, value);
-            count += 1;
-        }
-        if count == 0 {
+        let mut changes = changes.into_iter().peekable();
+        if changes.peek().is_none() {
             return Ticket::NONE;
         }
-        work.stats.changes += count;
+        self.change_pending(|pending| {
+            let mut count = 0;
+            for Change { table, key, value } in changes {
+                debug_assert!(u16::try_from(key.len()).is_ok(), "a key of {} bytes", key.len());
+                pending.set(table, key, value);
+                count += 1;
+            }
+            count
+        })
+    }
+
+    pub(super) fn put(&self, table: Table, key: Box<[u8]>, value: Box<[u8]>) -> Ticket {
+        self.change_pending(|pending| {
+            pending.set_owned(table, key, value);
+            1
+        })
+    }
+
+    /// `make` says how many there are.
+    fn change_pending(&self, make: impl FnOnce(&mut Batch) -> u64) -> Ticket {
+        let mut work = self.work();
+        let was_empty = work.pending.is_empty();
+        work.stats.changes += make(&mut work.pending);
         work.last.0 += 1;
         let ticket = work.last;
         self.note_congestion(&work);
@@ -107,10 +121,6 @@ impl Shared {
     pub(super) fn stats(&self) -> Stats {
         let work = self.work();
         Stats { pending_bytes: work.unsaved_bytes(), ..work.stats }
-    }
-
-    pub(super) fn wake_at(&self, ticket: Ticket, waker: &Waker) {
-        self.wakers.add(ticket, waker, || ticket <= self.done());
     }
 
     pub(super) fn wait(&self, ticket: Ticket, patience: Duration) -> bool {

@@ -254,7 +254,7 @@ fn a_database_that_cannot_be_read_is_named() {
 fn a_torn_end_of_the_journal_takes_nothing_with_it_that_was_confirmed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
-    let mut backend = FjallBackend::open(&path, Opening::First, 1).unwrap();
+    let mut backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
     let batch = |from: u32, to: u32| {
         let mut batch = Batch::default();
         let value = |key: u32| vec![key as u8 | 1; if key % 100 == 60 { 20_000 } else { 100 }];
@@ -271,7 +271,6 @@ fn a_torn_end_of_the_journal_takes_nothing_with_it_that_was_confirmed() {
     let end = whole.iter().rposition(|&byte| byte != 0).unwrap() + 1;
     assert!(end - begin > 100_000);
     whole.truncate(end);
-    let mut cut = 0;
     for page in (begin / 4096)..end.div_ceil(4096) {
         for reach in [4096, usize::MAX] {
             let mut torn = whole.clone();
@@ -279,30 +278,162 @@ fn a_torn_end_of_the_journal_takes_nothing_with_it_that_was_confirmed() {
             let to = (page * 4096).saturating_add(reach).min(torn.len());
             torn[from..to].fill(0);
             fs::write(&journal, &torn).unwrap();
-            let backend = FjallBackend::open(&path, Opening::First, 1).unwrap();
+            let backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
             assert_eq!(rows(&backend), 50, "page {page}");
-            cut += backend.torn_batches();
+            let cut = backend.cut_off().unwrap_or_default();
+            // Where nothing is left of it there is nothing to cut off.
+            if from > begin || to < torn.len() {
+                assert!(cut.contains("a change that was torn: ") && cut.contains(".torn"), "page {page}: {cut}");
+                let kept = fs::read(torn_in(&path).pop().unwrap()).unwrap();
+                let left = &torn[begin..];
+                assert!(left.starts_with(&kept) && left[kept.len()..].iter().all(|&byte| byte == 0), "page {page}");
+            }
         }
     }
-    assert!(cut > 0, "some of these it would not have opened by itself");
+}
+
+fn one_by_one(backend: &mut FjallBackend, keys: std::ops::Range<u16>, value: &[u8], is_synced: bool) {
+    for key in keys {
+        let mut batch = Batch::default();
+        batch.set(Table::Retained, &key.to_be_bytes(), Some(value));
+        backend.apply(&batch).unwrap();
+        if is_synced {
+            backend.sync().unwrap();
+        }
+    }
 }
 
 #[test]
-fn a_hole_among_confirmed_batches_is_refused() {
+fn a_hole_among_confirmed_batches_is_refused_and_nothing_is_touched() {
+    for value in [&[1; 20_000][..], &[7; 100]] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state");
+        let mut backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
+        one_by_one(&mut backend, 0..300, value, true);
+        drop(backend);
+        let journal = journal_of(&path);
+        let whole = fs::read(&journal).unwrap();
+        for hole in [0..4096, 8192..12288, 8192..8193] {
+            let mut damaged = whole.clone();
+            // A zero may be there already.
+            damaged[hole].iter_mut().for_each(|byte| *byte = byte.wrapping_add(1) & 0xF0);
+            fs::write(&journal, &damaged).unwrap();
+            for _ in 0..2 {
+                let Err(refused) = FjallBackend::open(&path, Opening::First, Sync::Always) else { panic!("opened") };
+                let refused = refused.to_string();
+                assert!(
+                    refused.contains(".jnl: confirmed changes are damaged") && refused.contains("byte "),
+                    "{refused}"
+                );
+                assert!(fs::read(&journal).unwrap() == damaged, "it is as it was");
+                assert!(torn_in(&path).is_empty());
+            }
+            // What it tells people to do helps.
+            let refused = FjallBackend::open(&path, Opening::First, Sync::Always).err().unwrap().to_string();
+            let at = refused.split("byte ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+            fs::write(&journal, &damaged[..at.parse().unwrap()]).unwrap();
+            let rows = rows(&FjallBackend::open(&path, Opening::First, Sync::Always).unwrap());
+            assert!(rows < 300, "{rows}");
+        }
+        fs::write(&journal, &whole).unwrap();
+        assert_eq!(rows(&FjallBackend::open(&path, Opening::First, Sync::Always).unwrap()), 300);
+    }
+}
+
+#[test]
+fn where_many_are_unconfirmed_all_before_the_first_torn_one_is_kept_and_the_rest_is_cut_off_at_once() {
+    for sync in [Sync::Never, Sync::Interval(Duration::from_secs(1))] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state");
+        let mut backend = FjallBackend::open(&path, Opening::First, sync).unwrap();
+        one_by_one(&mut backend, 0..10, &[7; 100], true);
+        let begin = end_of(&fs::read(journal_of(&path)).unwrap());
+        one_by_one(&mut backend, 10..300, &[1; 20_000], false);
+        drop(backend);
+        let journal = journal_of(&path);
+        let mut torn = fs::read(&journal).unwrap();
+        let end = end_of(&torn);
+        torn[begin + 100..begin + 4196].fill(0);
+        fs::write(&journal, &torn).unwrap();
+        // Whatever the policy is now.
+        let backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
+        assert_eq!(rows(&backend), 10);
+        let cut = backend.cut_off().unwrap();
+        assert!(cut.contains("and those behind them") && cut.contains(&format!("{} bytes", end - begin)), "{cut}");
+        drop(backend);
+        let kept = torn_in(&path);
+        assert!(kept.len() == 1 && fs::read(&kept[0]).unwrap() == torn[begin..end]);
+        let mut backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
+        assert_eq!(backend.cut_off(), None);
+        // From here on each is confirmed.
+        one_by_one(&mut backend, 10..20, &[1; 20_000], true);
+        drop(backend);
+        let mut damaged = fs::read(&journal).unwrap();
+        damaged[begin + 100..begin + 4196].fill(0);
+        fs::write(&journal, &damaged).unwrap();
+        assert!(FjallBackend::open(&path, Opening::First, sync).is_err());
+    }
+}
+
+#[test]
+fn a_last_change_that_is_there_in_part_is_cut_off() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
-    let mut backend = FjallBackend::open(&path, Opening::First, 1).unwrap();
-    for key in 0..3_u8 {
-        let mut batch = Batch::default();
-        batch.set(Table::Retained, &[key], Some(&[1; 20_000]));
-        backend.apply(&batch).and_then(|()| backend.sync()).unwrap();
-    }
+    let mut backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
+    one_by_one(&mut backend, 0..3, &[7; 100], true);
     drop(backend);
     let journal = journal_of(&path);
-    let mut damaged = fs::read(&journal).unwrap();
-    damaged[8192..12288].fill(0);
-    fs::write(&journal, &damaged).unwrap();
-    assert!(FjallBackend::open(&path, Opening::First, 1).is_err(), "two whole batches are behind it");
+    let whole = fs::read(&journal).unwrap();
+    let end = end_of(&whole);
+    for cut in 1..100 {
+        fs::write(&journal, &whole[..end - cut]).unwrap();
+        let backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
+        assert_eq!(rows(&backend), 2, "{cut}");
+        assert!(backend.cut_off().is_some_and(|cut| !cut.contains('\n')));
+    }
+}
+
+/// Of the last batch.
+fn end_of(journal: &[u8]) -> usize {
+    journal.iter().rposition(|&byte| byte != 0).unwrap() + 1
+}
+
+fn torn_in(path: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|end| end == "torn")).collect()
+}
+
+#[test]
+fn who_does_not_wait_any_more_is_forgotten() {
+    let stage = Stage::new(Sync::Always);
+    stage.wait(stage.put("a", "1"));
+    let stall = stage.disk.stall();
+    let ticket = stage.put("a", "2");
+    let woken = Arc::<Woken>::default();
+    let waker = Waker::from(Arc::clone(&woken));
+    for _ in 0..1000 {
+        let wake = stage.state.wake_at(ticket, &waker);
+        stage.state.forget_wake(wake);
+    }
+    let stays = stage.state.wake_at(ticket, &waker);
+    assert_eq!((stage.state.shared.wakers.len(), Arc::strong_count(&woken)), (1, 3));
+    drop(stall);
+    stage.wait(ticket);
+    while woken.0.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    stage.state.forget_wake(stays);
+    assert_eq!(stage.state.shared.wakers.len(), 0);
+}
+
+#[test]
+fn an_interval_that_is_long_is_no_reason_to_take_nothing_more() {
+    let stage = Stage::new(Sync::Interval(Duration::from_secs(3600)));
+    for number in 0..100 {
+        stage.wait(put(&stage.state, &number.to_string(), Some(&"x".repeat(100))));
+        assert!(!stage.state.is_congested(), "{number}: {:?}", stage.state.stats());
+    }
+    assert!(!stage.synced().is_empty(), "confirmed before so much was kept");
 }
 
 #[test]
@@ -314,17 +445,17 @@ fn after_a_failed_confirmation_the_journal_begins_anew_and_nothing_is_lost() {
         keys.for_each(|key| batch.set(Table::Retained, &[key], Some(&[1; 20_000])));
         backend.apply(&batch).and_then(|()| backend.sync()).unwrap();
     };
-    let mut backend = FjallBackend::open(&path, Opening::First, 1).unwrap();
+    let mut backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
     put(&mut backend, 0..30);
     drop(backend);
-    let mut backend = FjallBackend::open(&path, Opening::AfterFailedSync, 1).unwrap();
+    let mut backend = FjallBackend::open(&path, Opening::AfterFailedSync, Sync::Always).unwrap();
     let journal = fs::read(journal_of(&path)).unwrap();
     assert!(journal.iter().all(|&byte| byte == 0), "{} bytes", journal.len());
     assert_eq!(rows(&backend), 30);
     put(&mut backend, 20..40);
     drop(backend);
     for opening in [Opening::AfterFailedWrite, Opening::First] {
-        assert_eq!(rows(&FjallBackend::open(&path, opening, 0).unwrap()), 40);
+        assert_eq!(rows(&FjallBackend::open(&path, opening, Sync::Always).unwrap()), 40);
     }
 }
 
