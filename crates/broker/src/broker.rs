@@ -120,6 +120,7 @@ impl BrokerBuilder {
         }
         let configured = self.config.all_listeners().collect::<Vec<_>>();
         let shared = begin(self.config, access, is_configured_only, threads, self.store).await?;
+        // Whoever connects while the rest is done waits a moment.
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
         for configured in configured {
@@ -129,6 +130,8 @@ impl BrokerBuilder {
             addresses.push(listener.local_addr().map_err(failed)?);
             listeners.push((listener, configured.name()));
         }
+        // Last of what may fail: it publishes Wills, and they are gone from the disk then.
+        load(&shared).await?;
         let mut tasks = JoinSet::new();
         tasks.spawn(threads::run(Arc::clone(&shared), self.is_restless));
         tasks.spawn(ExpiryQueue::run(Arc::clone(&shared)));
@@ -148,7 +151,7 @@ impl BrokerBuilder {
     }
 }
 
-/// The broker's shared part with what was kept of the last run: nobody is connected yet.
+/// The broker's shared part with its store, of which nothing is taken over yet.
 async fn begin(
     config: Config,
     access: Access,
@@ -161,13 +164,24 @@ async fn begin(
     };
     let work = move || {
         let durable = Arc::new(Durable::open(&directory, config.store.sync())?);
-        let shared = Shared::new(config, access, is_configured_only, threads, Some(Arc::clone(&durable)));
-        durable::load(&shared, &durable)?;
-        Ok(Arc::new(shared))
+        Ok(Arc::new(Shared::new(config, access, is_configured_only, threads, Some(durable))))
     };
-    // It waits for the disk.
+    on_disk(work).await
+}
+
+/// Takes over what was kept of the last run: nobody is connected yet.
+async fn load(shared: &Arc<Shared>) -> Result<(), StartError> {
+    let Some(durable) = shared.durable.clone() else { return Ok(()) };
+    let shared = Arc::clone(shared);
+    on_disk(move || durable::load(&shared, &durable)).await
+}
+
+/// Work that waits for the disk.
+async fn on_disk<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StartError> {
     match tokio::task::spawn_blocking(work).await {
-        Ok(begun) => begun.map_err(StartError::Store),
+        Ok(done) => done.map_err(StartError::Store),
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }

@@ -34,24 +34,59 @@ pub(crate) struct Beginning<'a> {
     pub(crate) will: Option<&'a Will>,
 }
 
-/// A connection begins: returns whether it goes on with a session, and when the client may be told.
-pub(crate) fn begin(shared: &Shared, lease: &mut Lease, beginning: &Beginning<'_>, now: Instant) -> (bool, SafeAt) {
+/// A connection has begun.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    /// What was under way of the session with which it goes on; `None` = there was none.
+    pub(crate) interrupted: Option<Interrupted>,
+    /// When the client may be told.
+    pub(crate) safe_at: SafeAt,
+}
+
+/// What comes in time, if no connection does.
+#[derive(Debug)]
+pub(crate) struct Interrupted {
+    will: Option<Box<PendingWill>>,
+    expires_at: Option<Instant>,
+}
+
+/// Whether a connection may begin: not where something would have to be kept for it, and the disk does not take it.
+pub(crate) fn may_begin(shared: &Shared, lease: &Lease, beginning: &Beginning<'_>, now: Instant) -> bool {
+    let Some(durable) = &shared.durable else { return true };
+    let session_ends = session_ends(lease, beginning.clean_start, now);
+    !(durable.is_failing() || durable.is_congested()) || durable.can_begin_unwritten(lease, session_ends, beginning)
+}
+
+fn session_ends(lease: &Lease, clean_start: bool, now: Instant) -> bool {
     // The expiry queue may be late: what is due by the clock has happened. [MQTT-4.1.0-2]
+    lease.state.established && (clean_start || lease.state.expires_at.is_some_and(|at| at <= now))
+}
+
+/// A connection that was not to begin: all is as it was before.
+pub(crate) fn give_back(shared: &Shared, lease: Lease, now: Instant) {
+    if lease.state.established {
+        expire(shared, lease, now); // which may just now have found the lease taken
+    } else {
+        finish(shared, lease);
+    }
+}
+
+/// A connection begins.
+pub(crate) fn begin(shared: &Shared, lease: &mut Lease, beginning: &Beginning<'_>, now: Instant) -> Begun {
     let expired = lease.state.expires_at.is_some_and(|at| at <= now);
     shared.metrics.clients_expired.add(u64::from(expired));
-    let session_ends = lease.state.established && (beginning.clean_start || expired);
+    let session_ends = session_ends(lease, beginning.clean_start, now);
     let session_present = lease.state.established && !session_ends;
     if session_ends {
         wipe(shared, lease); // [MQTT-3.1.2-4]
     }
-    if let Some(pending) = lease.state.will.take()
-        && (session_ends || pending.due <= now)
-    {
-        // The old session's end ends the delay too; else, back within the delay, it is not sent. [MQTT-3.1.3-9]
+    // The old session's end ends the delay too; else, back within the delay, it is not sent. [MQTT-3.1.3-9]
+    if let Some(pending) = lease.state.will.take_if(|pending| session_ends || pending.due <= now) {
         publish_will(shared, &lease.client, pending.will, now);
     }
     lease.state.established = true;
-    lease.state.expires_at = None;
+    let (will, expires_at) = (lease.state.will.take(), lease.state.expires_at.take());
+    let interrupted = session_present.then_some(Interrupted { will, expires_at });
     lease.client.load.connected(shared.clock.nanos(now));
     for filter in lease.state.subscriptions.keys() {
         joins(shared, &lease.client, filter, now);
@@ -61,7 +96,26 @@ pub(crate) fn begin(shared: &Shared, lease: &mut Lease, beginning: &Beginning<'_
         Some(durable) => durable.connection_begins(lease, beginning.expiry, beginning.will),
         None => SafeAt::NOW,
     };
-    (session_present, safe_at)
+    Begun { interrupted, safe_at }
+}
+
+/// A connection that has begun is refused after all, before its client knows of it: a session that was there before goes on
+/// as it was, and one that was not ends. What a clean start or time have ended is over all the same.
+pub(crate) fn refuse(shared: &Shared, mut lease: Lease, interrupted: Option<Interrupted>, now: Instant) {
+    let expiry = match interrupted {
+        None => SessionExpiry::AtDisconnect,
+        Some(Interrupted { will, expires_at }) => {
+            lease.state.will = will;
+            expires_at.map_or(SessionExpiry::Never, |at| SessionExpiry::After(whole_seconds(at - now)))
+        }
+    };
+    let session = lease.state.session.take().map_or_else(Session::new, |session| *session);
+    end(shared, lease, ConnectionEnd { session, will: None, expiry }, now);
+}
+
+/// Rounded up: kept are whole ones.
+fn whole_seconds(duration: Duration) -> Duration {
+    Duration::from_secs(duration.as_secs() + u64::from(duration.subsec_nanos() > 0))
 }
 
 /// A connection ended: the session waits for the next one or ends with it.

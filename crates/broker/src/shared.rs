@@ -128,11 +128,13 @@ impl Shared {
     /// Waits until this is safe.
     pub(crate) async fn safe(&self, at: SafeAt) {
         let Some(durable) = &self.durable else { return };
+        // As long as this future is.
+        let mut _waiting = None;
         std::future::poll_fn(|context| {
             if durable.is_safe(at) {
                 return std::task::Poll::Ready(());
             }
-            durable.wake_when_safe(at, context.waker());
+            _waiting = Some(durable.wake_when_safe(at, context.waker()));
             std::task::Poll::Pending
         })
         .await;

@@ -4,6 +4,7 @@
 //! same order. A [`SafeAt`] says when; nobody waits for it but whoever acknowledges.
 
 mod bytes;
+mod endings;
 mod error;
 mod health;
 mod load;
@@ -14,14 +15,17 @@ mod session;
 mod speeds;
 #[cfg(test)]
 mod tests;
+mod waiting;
 mod wall_clock;
 mod will;
 
 use std::num::NonZeroU64;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
+use endings::Endings;
 use error::Cause;
 use tenbin_store::LockedDirectory;
 use tenbin_store::state::{Change, Health, Options, State, Stats, Sync, Table};
@@ -32,12 +36,14 @@ pub(crate) use retained::EncodedRetained;
 pub(crate) use safe_at::SafeAt;
 pub(crate) use session::DurableSession;
 pub(crate) use speeds::{keep_speeds, keep_speeds_now, new_speed_key};
+pub(crate) use waiting::Waiting;
 
 /// The broker's state on disk.
 #[derive(Debug)]
 pub(crate) struct Durable {
     state: State,
     numbers: Mutex<Numbers>,
+    endings: Endings,
     /// Ours as long as we write there.
     directory: LockedDirectory,
 }
@@ -65,7 +71,7 @@ impl Durable {
         let options = Options { sync, ..Options::default() };
         let state = State::open(&directory, options, health::log).map_err(Cause::Open)?;
         let numbers = Mutex::new(Numbers { last: 0, reserved: 0 });
-        Ok(Self { state, numbers, directory })
+        Ok(Self { state, numbers, endings: Endings::default(), directory })
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -78,9 +84,10 @@ impl Durable {
         self.state.is_done(at.state)
     }
 
-    /// Wakes once when they can.
-    pub(crate) fn wake_when_safe(&self, at: SafeAt, waker: &std::task::Waker) {
-        self.state.wake_at(at.state, waker);
+    /// Wakes once when they can, as long as the answer is kept.
+    #[must_use]
+    pub(crate) fn wake_when_safe(self: &Arc<Self>, at: SafeAt, waker: &Waker) -> Waiting {
+        Waiting { durable: Arc::clone(self), wake: self.state.wake_at(at.state, waker) }
     }
 
     /// When all is safe that has changed until now.
@@ -108,6 +115,9 @@ impl Durable {
     }
 
     pub(crate) fn make(&self, changes: &Changes) -> SafeAt {
+        if changes.0.is_empty() {
+            return SafeAt::NOW;
+        }
         let changes = changes.0.iter();
         let state = self.state.change(changes.map(|(table, key, value)| Change {
             table: *table,

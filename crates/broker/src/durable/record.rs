@@ -178,14 +178,16 @@ pub(super) fn decode_grant(record: &[u8]) -> Result<Grant, RecordError> {
 
 impl RetainedRecord {
     /// Of a message that is there as what all its receivers have in common.
-    pub(super) fn encode(template: &PublishTemplate, qos: QoS, expires: WallTime) -> Vec<u8> {
+    /// `None`: no PUBLISH of MQTT 5.0 is so large.
+    pub(super) fn encode(template: &PublishTemplate, qos: QoS, expires: WallTime) -> Option<Vec<u8>> {
         let mut record = vec![VERSION];
         record.extend_from_slice(&expires.to_le_bytes());
         let header = PublishHeader { qos, retain: true, packet_id: packet_id(qos), ..PublishHeader::default() };
         let mut out = WriteBuffer::new();
         template.encode(&header, ProtocolVersion::V5, &mut out);
-        record.extend_from_slice(&out.to_bytes());
-        record
+        let publish = out.to_bytes();
+        record.extend_from_slice(&publish);
+        (!publish.is_empty()).then_some(record)
     }
 
     pub(super) fn decode(record: &[u8]) -> Result<Self, RecordError> {

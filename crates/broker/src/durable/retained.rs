@@ -9,19 +9,20 @@ use super::{Durable, SafeAt};
 
 /// A retained message as it is kept.
 #[derive(Debug)]
-pub(crate) struct EncodedRetained(Vec<u8>);
+pub(crate) struct EncodedRetained(Box<[u8]>);
 
 impl EncodedRetained {
-    pub(crate) fn new(template: &PublishTemplate, qos: QoS, expires_at: Option<Instant>) -> Self {
-        Self(RetainedRecord::encode(template, qos, WallClock::now().to_wall(expires_at)))
+    /// `None`: it came as the largest packet that there is or nearly, and as one of MQTT 5.0 it would be larger.
+    pub(crate) fn new(template: &PublishTemplate, qos: QoS, expires_at: Option<Instant>) -> Option<Self> {
+        let record = RetainedRecord::encode(template, qos, WallClock::now().to_wall(expires_at))?;
+        Some(Self(record.into_boxed_slice()))
     }
 }
 
 impl Durable {
     /// The topic's message is another one now.
-    pub(crate) fn retained(&self, topic: &[u8], message: &EncodedRetained) -> SafeAt {
-        let change = Change { table: Table::Retained, key: topic, value: Some(&message.0) };
-        SafeAt { state: self.state.change([change]) }
+    pub(crate) fn retained(&self, topic: &[u8], message: EncodedRetained) -> SafeAt {
+        SafeAt { state: self.state.put(Table::Retained, topic.into(), message.0) }
     }
 
     /// These topics have none any more.

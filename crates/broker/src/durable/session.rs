@@ -9,6 +9,7 @@ use tenbin_store::state::Table;
 use super::record::{Owner, SessionRecord, encode_grant, subscription_key};
 use super::wall_clock::WallClock;
 use super::{Changes, Durable, SafeAt};
+use crate::lifecycle::Beginning;
 use crate::registry::Lease;
 use crate::router::Grant;
 
@@ -36,14 +37,10 @@ impl Durable {
             self.forget_session(lease, changes);
             return SafeAt::NOW;
         }
-        let (client, state) = (&lease.client, &mut *lease.state);
-        let expiry = seconds(expiry);
-        // Nothing is counted where it lasts for ever, and nothing need be written.
-        let ended = if expiry == u32::MAX { 0 } else { WallClock::now().to_wall(ended_at) };
-        let before = state.durable.as_deref().copied();
+        let before = lease.state.durable.as_deref().copied();
         let number = before.map_or_else(|| self.next_number(), |session| session.number);
-        let owner = Owner::from(&*client.rights.principal());
-        let record = SessionRecord { number, owner, expiry, ended }.encode();
+        let record = record(lease, number, expiry, ended_at);
+        let (client, state) = (&lease.client, &mut *lease.state);
         let written = hash(&record);
         if let Some(before) = before.filter(|before| before.written == written) {
             return before.safe_at;
@@ -59,6 +56,22 @@ impl Durable {
         SafeAt::NOW
     }
 
+    /// Whether a connection can begin though nothing can be written. `session_ends`: a session that is there ends first.
+    pub(crate) fn can_begin_unwritten(&self, lease: &Lease, session_ends: bool, beginning: &Beginning<'_>) -> bool {
+        let state = &*lease.state;
+        if beginning.will.is_some() || state.will_is_kept || !self.is_safe(self.ended(lease)) {
+            return false;
+        }
+        match state.durable.as_deref() {
+            None => beginning.expiry == SessionExpiry::AtDisconnect,
+            Some(_) if session_ends || beginning.expiry == SessionExpiry::AtDisconnect => false,
+            Some(session) => {
+                self.is_safe(session.safe_at)
+                    && session.written == hash(&record(lease, session.number, beginning.expiry, None))
+            }
+        }
+    }
+
     /// The session is over, or begins anew; before its subscriptions are forgotten.
     pub(super) fn forget_session(&self, lease: &mut Lease, changes: &mut Changes) {
         let Some(session) = lease.state.durable.take() else { return };
@@ -68,11 +81,24 @@ impl Durable {
         }
     }
 
-    /// As [`Durable::forget_session`], at once.
-    pub(crate) fn session_over(&self, lease: &mut Lease) -> SafeAt {
+    /// As [`Durable::forget_session`], at once. Whoever begins the next one waits for that: see [`Durable::ended`].
+    pub(crate) fn session_over(&self, lease: &mut Lease) {
+        let is_kept = lease.state.durable.is_some();
         let mut changes = Changes::default();
         self.forget_session(lease, &mut changes);
-        self.make(&changes)
+        let safe_at = self.make(&changes);
+        if is_kept {
+            self.note_ending(lease, safe_at);
+        }
+    }
+
+    pub(super) fn note_ending(&self, lease: &Lease, safe_at: SafeAt) {
+        self.endings.add(&lease.client.id, safe_at, |at| self.is_safe(at));
+    }
+
+    /// When it is safe that the client's session before is over, however that ended.
+    pub(super) fn ended(&self, lease: &Lease) -> SafeAt {
+        self.endings.of(&lease.client.id)
     }
 }
 
@@ -90,6 +116,14 @@ impl Changes {
     pub(crate) fn unsubscribed(&mut self, session: &DurableSession, filter: &TopicFilter) {
         self.remove(Table::Subscriptions, subscription_key(session.number, filter));
     }
+}
+
+fn record(lease: &Lease, number: NonZeroU64, expiry: SessionExpiry, ended_at: Option<Instant>) -> Vec<u8> {
+    let expiry = seconds(expiry);
+    // Nothing is counted where it lasts for ever, and nothing need be written.
+    let ended = if expiry == u32::MAX { 0 } else { WallClock::now().to_wall(ended_at) };
+    let owner = Owner::from(&*lease.client.rights.principal());
+    SessionRecord { number, owner, expiry, ended }.encode()
 }
 
 fn seconds(expiry: SessionExpiry) -> u32 {

@@ -92,7 +92,7 @@ proptest! {
         (topic, qos, properties, payload, expires) in (topic(), qos(), properties(), payload(), any::<u64>()),
     ) {
         let template = PublishTemplate::new(&topic, properties.as_deref(), &payload, &mut BytesMut::new());
-        let record = RetainedRecord::decode(&RetainedRecord::encode(&template, qos, expires)).unwrap();
+        let record = RetainedRecord::decode(&RetainedRecord::encode(&template, qos, expires).unwrap()).unwrap();
         let publish = record.publish;
         prop_assert!(publish.retain);
         prop_assert_eq!((publish.topic, publish.qos, publish.properties), (topic, qos, properties));
@@ -139,7 +139,7 @@ proptest! {
         let whole = [
             SessionRecord { number, owner: owner.clone(), expiry: 1, ended: 2 }.encode(),
             WillRecord { owner, due: 1, will }.encode(),
-            RetainedRecord::encode(&template, QoS::ExactlyOnce, 5),
+            RetainedRecord::encode(&template, QoS::ExactlyOnce, 5).unwrap(),
             encode_grant(&grant),
             subscription_key(number, &TopicFilter::try_from("a/#").unwrap()),
             noise,

@@ -13,14 +13,17 @@ impl Durable {
     /// A connection begins: its session, if that outlives it, and its Will, whether or not.
     pub(crate) fn connection_begins(&self, lease: &mut Lease, expiry: SessionExpiry, will: Option<&Will>) -> SafeAt {
         let mut changes = Changes::default();
+        let is_kept = lease.state.durable.is_some();
         let before = self.keep_session(lease, expiry, None, &mut changes);
         match will {
             Some(will) => keep_will(lease, will.clone(), None, &mut changes),
             None => forget_will(lease, &mut changes),
         }
-        let safe_at = before.and(self.make(&changes));
-        if let Some(session) = &mut lease.state.durable {
-            session.safe_at = safe_at;
+        let safe_at = before.and(self.make(&changes)).and(self.ended(lease));
+        match &mut lease.state.durable {
+            Some(session) => session.safe_at = safe_at,
+            None if is_kept => self.note_ending(lease, safe_at), // it ends with this connection
+            None => {}
         }
         safe_at
     }
@@ -28,12 +31,16 @@ impl Durable {
     /// A connection has ended, and its session goes on without one: also a Will that waits for its delay does.
     pub(crate) fn connection_ended(&self, lease: &mut Lease, expiry: SessionExpiry, now: Instant) {
         let mut changes = Changes::default();
-        self.keep_session(lease, expiry, Some(now), &mut changes);
+        let before = self.keep_session(lease, expiry, Some(now), &mut changes);
         match lease.state.will.as_ref().map(|pending| (pending.will.clone(), pending.due)) {
             Some((will, due)) => keep_will(lease, will, Some(due), &mut changes),
             None => forget_will(lease, &mut changes),
         }
-        self.make(&changes);
+        let safe_at = before.and(self.make(&changes));
+        // Whoever comes back at once may find nothing that has to be written again.
+        if let Some(session) = &mut lease.state.durable {
+            session.safe_at = safe_at;
+        }
     }
 
     /// The Will was published, or taken away.

@@ -29,7 +29,13 @@ impl<S: Stream> ConnectionTask<S> {
                 self.publish(publication, now)?;
                 self.count_publication(now);
             }
-            Event::Duplicate(ack) => self.acks.push((ack, ReasonCode::Success)),
+            Event::Duplicate(ack) => {
+                // What it was taken for the first time may not be safe yet.
+                if let Some(all) = self.shared.durable.as_ref().map(|durable| durable.all()) {
+                    self.hold_batch_until(all);
+                }
+                self.acks.push((ack, ReasonCode::Success));
+            }
             Event::Subscribe(subscribe) => self.subscribe(subscribe, now)?,
             Event::Unsubscribe(unsubscribe) => self.unsubscribe(unsubscribe, now)?,
             Event::Ping(ping) => self.pinged(&ping, now),
@@ -118,6 +124,8 @@ impl<S: Stream> ConnectionTask<S> {
         let mut added = 0;
         let mut changes = Changes::default();
         let capabilities = &self.shared.capabilities;
+        let is_kept = self.lease.state.durable.is_some();
+        let is_disk_behind = is_kept && self.shared.durable.as_ref().is_some_and(|durable| durable.is_congested());
         let reasons = subscribe.subscriptions.iter().map(|Subscription { filter, options }| {
             let options = SubscriptionOptions { qos: options.qos.min(capabilities.maximum_qos), ..*options };
             let grant = Grant { options, identifier: subscribe.subscription_identifier, weight };
@@ -138,6 +146,9 @@ impl<S: Stream> ConnectionTask<S> {
             }
             if let Err(reason) = rights.check_subscription(filter) {
                 return reason;
+            }
+            if is_disk_behind {
+                return ReasonCode::QuotaExceeded;
             }
             let sessions = &self.shared.config.sessions;
             let bytes_maximum = self.shared.config.subscription_bytes_maximum();

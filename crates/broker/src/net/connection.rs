@@ -271,6 +271,9 @@ impl<S: Stream> ConnectionTask<S> {
             self.read_in_turn = 0;
         }
         if ready.timer {
+            if self.holds_much_back() {
+                self.connection.not_read(now); // it waits for us
+            }
             self.connection.handle_timeout(now, &mut self.transport.out).map_err(End::Violation)?;
             self.rearm();
         }

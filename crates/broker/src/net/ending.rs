@@ -89,6 +89,7 @@ impl<S: Stream> ConnectionTask<S> {
         }
         let unwritten = self.unwritten.take_all();
         unwritten.take_back(&self.lease.client.load, self.shared.clock.nanos(Instant::now()));
+        self.forget_held_back();
         let ended = ConnectionEnd {
             session: self.connection.into_session(),
             will: self.will.filter(|_| !normal),

@@ -20,7 +20,7 @@ use super::transport::Transport;
 use super::weight::{DEFAULT_WEIGHT, weight_in};
 use crate::auth::{Action, AuthRequest, Principal, enforcement};
 use crate::durable::SafeAt;
-use crate::lifecycle::{self, Beginning, ConnectionEnd};
+use crate::lifecycle::{self, Beginning, Begun};
 use crate::registry::{Lease, NoClaim};
 use crate::shared::Shared;
 
@@ -199,9 +199,14 @@ async fn establish<S: Stream>(
     let will = will.map(|will| Box::new(will.detach()));
     let (clean_start, expiry) = (connect.clean_start, negotiated.session_expiry);
     let beginning = Beginning { clean_start, expiry, will: will.as_deref() };
-    let (session_present, safe_at) = lifecycle::begin(shared, &mut lease, &beginning, now);
-    negotiated.connack.session_present = session_present;
-    let mut lease = wait_until_safe(shared, lease, safe_at, expiry).await?;
+    if !lifecycle::may_begin(shared, &lease, &beginning, now) {
+        tracing::info!(client = ?lease.client.id, "session cannot be kept, so that it is not begun");
+        lifecycle::give_back(shared, lease, now);
+        return Err(ReasonCode::ServerUnavailable.into());
+    }
+    let begun = lifecycle::begin(shared, &mut lease, &beginning, now);
+    negotiated.connack.session_present = begun.interrupted.is_some();
+    let mut lease = wait_until_safe(shared, lease, begun).await?;
     let now = Instant::now();
     lease
         .client
@@ -237,26 +242,20 @@ async fn establish<S: Stream>(
 }
 
 /// Waits until what CONNACK will say is safe. Where it does not become so, the connection ends before it has begun for the
-/// client; its session goes on, as far as there was one.
-async fn wait_until_safe(
-    shared: &Shared,
-    mut lease: Lease,
-    safe_at: SafeAt,
-    expiry: SessionExpiry,
-) -> Result<Lease, ReasonCode> {
-    if safe_at == SafeAt::NOW {
+/// client.
+async fn wait_until_safe(shared: &Shared, lease: Lease, begun: Begun) -> Result<Lease, ReasonCode> {
+    if begun.safe_at == SafeAt::NOW {
         return Ok(lease);
     }
     let reason = tokio::select! {
         biased;
-        () = shared.safe(safe_at) => return Ok(lease),
+        () = shared.safe(begun.safe_at) => return Ok(lease),
         () = lease.superseded() => ReasonCode::ServerBusy,
         () = shared.stopped() => ReasonCode::ServerUnavailable,
         () = tokio::time::sleep(shared.config.connect_timeout()) => ReasonCode::ServerUnavailable,
     };
     tracing::info!(client = ?lease.client.id, "session cannot be kept, so that it is not begun");
-    let session = lease.state.session.take().map_or_else(Session::new, |session| *session);
-    lifecycle::end(shared, lease, ConnectionEnd { session, will: None, expiry }, Instant::now());
+    lifecycle::refuse(shared, lease, begun.interrupted, Instant::now());
     Err(reason)
 }
 

@@ -12,7 +12,7 @@ use tenbin_session::PendingAck;
 use super::connection::ConnectionTask;
 use super::ending::End;
 use super::stream::Stream;
-use crate::durable::{Durable, SafeAt};
+use crate::durable::{Durable, SafeAt, Waiting};
 
 /// Boxed, and there only while something waits: most connections wait for nothing.
 #[derive(Debug, Default)]
@@ -27,8 +27,8 @@ pub(super) struct HeldBack {
 #[derive(Debug)]
 struct Line<T> {
     waiting: VecDeque<(SafeAt, T)>,
-    /// Who is woken for the head of the line, and when that is safe.
-    woken: Option<(SafeAt, Waker)>,
+    /// Who is woken for the head of the line, and when that is safe; as long as we are.
+    woken: Option<(SafeAt, Waker, Waiting)>,
 }
 
 impl<S: Stream> ConnectionTask<S> {
@@ -74,9 +74,22 @@ impl<S: Stream> ConnectionTask<S> {
         Ok(())
     }
 
-    /// Whether the client has to wait before it may ask for more.
+    /// Whether the client has to wait before it may ask for more. What it publishes is bounded by our Receive Maximum.
     pub(super) fn holds_much_back(&self) -> bool {
-        self.held_back.as_ref().is_some_and(|held| held.len() >= WAITING_MAX)
+        self.held_back.as_ref().is_some_and(|held| {
+            held.answers.waiting.len() >= ANSWERS_MAX || held.acks.waiting.len() > RECEIVE_MAXIMUM_MAX
+        })
+    }
+
+    /// The connection ends. A message whose refusal the client has not been told is none that we have: if it comes again it is
+    /// judged again.
+    pub(super) fn forget_held_back(&mut self) {
+        let Some(held) = self.held_back.take() else { return };
+        for (_, (ack, reason)) in held.acks.waiting {
+            if reason.is_error() {
+                self.connection.forget_refused(ack, reason);
+            }
+        }
     }
 
     /// Writes what is safe by now, and has us woken for the rest; whether anything was written.
@@ -121,14 +134,13 @@ impl<T> Line<T> {
     }
 
     /// The head of the line if it is safe; else `waker` is woken when it is: once, however often it is looked at.
-    fn next(&mut self, waker: &Waker, durable: &Durable) -> Option<T> {
+    fn next(&mut self, waker: &Waker, durable: &Arc<Durable>) -> Option<T> {
         let &(safe_at, _) = self.waiting.front()?;
         if durable.is_safe(safe_at) {
             return self.waiting.pop_front().map(|(_, next)| next);
         }
-        if self.woken.as_ref().is_none_or(|(at, woken)| *at != safe_at || !woken.will_wake(waker)) {
-            self.woken = Some((safe_at, waker.clone()));
-            durable.wake_when_safe(safe_at, waker);
+        if self.woken.as_ref().is_none_or(|(at, woken, _)| *at != safe_at || !woken.will_wake(waker)) {
+            self.woken = Some((safe_at, waker.clone(), durable.wake_when_safe(safe_at, waker)));
         }
         None
     }
@@ -145,4 +157,6 @@ fn is_safe(safe_at: SafeAt, durable: Option<&Durable>) -> bool {
 }
 
 /// Answers that wait of one connection, before it is read from again.
-const WAITING_MAX: usize = 1024;
+const ANSWERS_MAX: usize = 1024;
+/// Of any broker. More can only be of one message that comes again and again.
+const RECEIVE_MAXIMUM_MAX: usize = u16::MAX as usize;

@@ -197,14 +197,27 @@ impl Router {
         self.index.version()
     }
 
-    fn retain(&self, publication: &Publication, now: Instant) -> Result<SafeAt, ReasonCode> {
-        self.retained.set(publication, now)
+    /// `is_will`: a promise of the broker, for which there is room on disk as soon as it is kept.
+    fn retain(&self, publication: &Publication, is_will: bool, now: Instant) -> Result<SafeAt, NotRetained> {
+        if !is_will && self.retained.is_disk_behind(publication) {
+            return Err(NotRetained::DiskBehind);
+        }
+        self.retained.set(publication, now).map_err(NotRetained::Refused)
     }
 
     /// A retained message of the last run.
     pub(crate) fn restore_retained(&self, publication: &Publication, now: Instant) {
         self.retained.restore(publication, now);
     }
+}
+
+/// Why a message is not retained.
+#[derive(Debug, Clone, Copy)]
+enum NotRetained {
+    /// Its publisher is told this.
+    Refused(ReasonCode),
+    /// What waits for the disk is so much that nothing is added that need not be.
+    DiskBehind,
 }
 
 /// Levels of topics that a sweep looks at in one go: what the retained tree is locked for.

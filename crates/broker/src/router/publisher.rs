@@ -15,7 +15,7 @@ use super::fanout::Fanout;
 use super::held_key;
 use super::matches::{MatchSet, Route, Terms};
 use super::shared::{GroupMember, SharedGroup, dispatch};
-use super::{Receiver, Router};
+use super::{NotRetained, Receiver, Router};
 use crate::clock::Moment;
 use crate::durable::SafeAt;
 use crate::outbox::{Booked, Outbox};
@@ -72,15 +72,16 @@ impl Publisher {
 
     /// Routes one message to everybody who wants it. The receivers have it after [`Publisher::flush`].
     ///
-    /// A refused message reaches nobody.
+    /// A refused message reaches nobody, but for one that cannot be retained for want of a disk: its subscribers get it.
     pub(crate) fn publish(&mut self, router: &Router, publication: &Publication, now: Instant) -> Published {
         // First: whoever subscribes from here on gets it as a retained message, whoever has, by what follows; and a
         // page of retained messages that holds the one before goes out before this one is taken from a queue.
-        let mut safe_at = SafeAt::NOW;
+        let (mut safe_at, mut is_disk_behind) = (SafeAt::NOW, false);
         if publication.retain {
-            match router.retain(publication, now) {
+            match router.retain(publication, self.origin.own.is_none(), now) {
                 Ok(at) => safe_at = at,
-                Err(reason) => return Published { reason, safe_at },
+                Err(NotRetained::Refused(reason)) => return Published { reason, safe_at },
+                Err(NotRetained::DiskBehind) => is_disk_behind = true,
             }
         }
         let matches = self.routes.get_or_insert_default().find(router, &publication.topic);
@@ -89,8 +90,11 @@ impl Publisher {
             let message = Message::new(publication, matches.topic, router.clock.moment(now));
             delivered = self.origin.deliver_to_all(router, matches, message);
         }
-        let is_taken = delivered || publication.retain;
-        let reason = if is_taken { ReasonCode::Success } else { ReasonCode::NoMatchingSubscribers };
+        let reason = match delivered || publication.retain {
+            _ if is_disk_behind => ReasonCode::QuotaExceeded,
+            true => ReasonCode::Success,
+            false => ReasonCode::NoMatchingSubscribers,
+        };
         Published { reason, safe_at }
     }
 

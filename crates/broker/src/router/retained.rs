@@ -69,20 +69,20 @@ impl RetainedStore {
     /// Returns when that is safe.
     ///
     /// # Errors
-    /// Quota exceeded, also where the disk is so far behind that nothing more is taken.
+    /// Quota exceeded.
     pub(super) fn set(&self, publication: &Publication, now: Instant) -> Result<SafeAt, ReasonCode> {
         let topic = publication.topic.as_bytes();
         let is_own = is_own(topic);
         let durable = self.durable.as_ref().filter(|_| !is_own);
-        if durable.is_some_and(|durable| durable.is_congested()) {
-            return Err(ReasonCode::QuotaExceeded);
-        }
         let retained = Retained::new(publication);
         if publication.payload.is_empty() || publication.expires_at.is_some_and(|at| at <= now) {
             return Ok(self.take_out(topic));
         }
-        let encoded = durable
-            .map(|durable| (durable, EncodedRetained::new(&retained.template, retained.qos, retained.expires_at)));
+        let encode = |durable| {
+            let encoded = EncodedRetained::new(&retained.template, retained.qos, retained.expires_at);
+            encoded.map(|encoded| (durable, encoded)).ok_or(ReasonCode::QuotaExceeded)
+        };
+        let encoded = durable.map(encode).transpose()?;
         let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
         if !is_own {
             let mut totals = tree.totals_with(topic, &retained);
@@ -96,7 +96,13 @@ impl RetainedStore {
             tree.count(totals, &retained);
         }
         tree.put(topic, retained);
-        Ok(encoded.map_or(SafeAt::NOW, |(durable, encoded)| durable.retained(topic, &encoded)))
+        Ok(encoded.map_or(SafeAt::NOW, |(durable, encoded)| durable.retained(topic, encoded)))
+    }
+
+    /// Whether the disk is so far behind that it should not get this one too.
+    pub(super) fn is_disk_behind(&self, publication: &Publication) -> bool {
+        let is_behind = self.durable.as_ref().is_some_and(|durable| durable.is_congested());
+        is_behind && !is_own(publication.topic.as_bytes())
     }
 
     /// Takes a message of the last run, whatever the bounds are now.

@@ -38,6 +38,13 @@ impl Connection {
         self.acknowledge_with(ack, reason, properties, now, out);
     }
 
+    /// As [`Connection::acknowledge`] for a message that is refused, where the connection ends before the peer is told: if it
+    /// comes again on the next one, it comes for the first time.
+    pub fn forget_refused(&mut self, ack: PendingAck, reason: ReasonCode) {
+        debug_assert!(reason.is_error(), "one that was taken is kept in mind");
+        self.close_pending(ack, reason);
+    }
+
     /// What acknowledges a message, which no longer is pending.
     fn close_pending(&mut self, ack: PendingAck, reason: ReasonCode) -> PacketType {
         debug_assert!(reason.is_valid_in(PacketType::PubAck), "[MQTT-3.4.2-1], [MQTT-3.5.2-1]");
@@ -61,6 +68,11 @@ impl Connection {
     /// Takes a [`tenbin_codec::PlainPublish`] of the peer: there is nothing to say against one.
     #[inline]
     pub fn handle_plain(&mut self, now: Instant) {
+        self.timers.received(now);
+    }
+
+    /// Server: we have not read until now. What the peer may have sent meanwhile counts for Keep Alive.
+    pub fn not_read(&mut self, now: Instant) {
         self.timers.received(now);
     }
 

@@ -1,0 +1,24 @@
+use std::fmt;
+use std::sync::Arc;
+
+use tenbin_store::state::Wake;
+
+use super::Durable;
+
+/// Somebody waits until something is safe. Who does not wait any more is not woken, and nothing is left of it.
+pub(crate) struct Waiting {
+    pub(super) durable: Arc<Durable>,
+    pub(super) wake: Wake,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.durable.state.forget_wake(self.wake);
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.wake.fmt(f)
+    }
+}
