@@ -55,6 +55,35 @@ fn a_record_that_cannot_be_read_is_named_and_nothing_is_thrown_away() {
 }
 
 #[test]
+fn a_damaged_journal_is_named_and_is_as_it_was_and_a_torn_one_is_told_of_and_kept() {
+    let stage = Stage::new();
+    let broker = stage.start();
+    let mut client = broker.v5("client");
+    for number in 0..300 {
+        client.publish_with(retained(&format!("topic/{number}"), &"x".repeat(100)));
+    }
+    drop((client, broker));
+    let journal = stage.path().join("state/0.jnl");
+    let whole = std::fs::read(&journal).expect("the broker is gone");
+    let end = whole.iter().rposition(|&byte| byte != 0).expect("something was written") + 1;
+    let mut damaged = whole.clone();
+    damaged[16_384..20_480].fill(0);
+    std::fs::write(&journal, &damaged).expect("ours to write");
+    for _ in 0..2 {
+        let said = stage.refusal();
+        assert!(said.contains("0.jnl: confirmed changes are damaged") && said.contains("from byte 16"), "{said}");
+        assert!(std::fs::read(&journal).expect("ours to read") == damaged);
+    }
+    std::fs::write(&journal, &whole[..end - 50]).expect("ours to write");
+    let broker = stage.start();
+    let told = |line: &String| line.contains("left out of the state: a change that was torn") && line.contains(".torn");
+    assert!(broker.log().all().iter().any(told), "{:?}", broker.log().all());
+    let mut client = broker.v5("client");
+    client.subscribe("topic/#", QoS::AtMostOnce);
+    assert_eq!(client.drain().len(), 299);
+}
+
+#[test]
 fn a_data_directory_that_cannot_be_made_is_named() {
     let stage = Stage::new();
     std::fs::write(stage.path().join("state"), "").expect("ours to write");

@@ -1,53 +1,62 @@
-//! A disk that is full: a file system in memory of its own, which needs a system where one may be mounted.
+//! A disk that is full: nothing is told that is not kept, and everything else goes on.
 
 use std::fs;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
-use tenbin_codec::{Packet, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe};
-
-use super::support::{
-    BrokerProcess, ConfigFile, PATIENCE, RawClient, Silence, lasting, message, retained, subscription,
+use tenbin_codec::{
+    Ack, Connect, Disconnect, DisconnectProperties, Packet, PacketId, PingReq, ProtocolVersion, Publish, QoS,
+    ReasonCode, Subscribe, Will,
 };
 
-struct SmallDisk(TempDir);
+use super::expiring;
+use super::small_disk::SmallDisk;
+use super::support::{
+    BrokerProcess, ConfigFile, PATIENCE, RawClient, Silence, at_qos, lasting, message, retained, subscription, text,
+    topic,
+};
 
-impl SmallDisk {
-    fn mount() -> Option<Self> {
-        let directory = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the tests' directory is ours to write");
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(directory.path()).stderr(Stdio::null());
-        mount.status().is_ok_and(|status| status.success()).then_some(Self(directory))
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    /// Until nothing more goes in.
-    fn fill(&self) -> PathBuf {
-        let path = self.path().join("filler");
-        let mut filler = fs::File::create(&path).expect("an empty file takes no room");
-        while filler.write_all(&[1; 4096]).is_ok() {}
-        path
-    }
+/// A disk that becomes full, and brokers on it.
+struct FullDisk {
+    disk: SmallDisk,
+    config: ConfigFile,
+    filler: Option<PathBuf>,
 }
 
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
+impl FullDisk {
+    fn mount(mebibytes: usize) -> Option<Self> {
+        let config = ConfigFile::new("[connections]\nconnect_timeout_ms = 1000\n");
+        Some(Self { disk: SmallDisk::mount(mebibytes)?, config, filler: None })
+    }
+
+    fn start(&self) -> BrokerProcess {
+        let data = self.disk.path().join("data");
+        let data = data.to_str().expect("a target directory with a readable name");
+        BrokerProcess::start(&["--data", data, "--config", self.config.path()])
+    }
+
+    fn fill(&mut self) {
+        self.filler = Some(self.disk.fill());
+    }
+
+    /// Fills it, and has the broker notice.
+    fn fail(&mut self, broker: &BrokerProcess) -> RawClient {
+        self.fill();
+        let mut client = broker.v5("noticing");
+        let packet_id = Some(client.next_id());
+        client.send(&Packet::Publish(Publish { packet_id, ..retained("noticed", &"x".repeat(100_000)) }));
+        wait_for_log(broker, "the state cannot be written");
+        client
+    }
+
+    fn free(&mut self) {
+        fs::remove_file(self.filler.take().expect("it was filled")).expect("just made");
     }
 }
 
 #[test]
 fn on_a_full_disk_nothing_is_acknowledged_that_is_not_kept_and_everything_else_goes_on() {
-    let Some(disk) = SmallDisk::mount() else {
-        let _ = writeln!(std::io::stderr(), "skipped: no file system can be mounted here");
-        return;
-    };
+    let Some(disk) = SmallDisk::mount(4) else { return };
     let data = disk.path().join("data");
     let data = data.to_str().expect("a target directory with a readable name");
     let config = ConfigFile::new("[connections]\nconnect_timeout_ms = 1000\n");
@@ -105,4 +114,191 @@ fn wait_for_log(broker: &BrokerProcess, words: &str) {
         assert!(Instant::now() < until, "{words}: {}", broker.log().all().join("\n"));
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+#[test]
+fn mqtt_3_1_2_4_a_client_is_not_told_of_a_clean_start_that_the_disk_may_take_back() {
+    let Some(mut disk) = FullDisk::mount(4) else { return };
+    let broker = disk.start();
+    let address = broker.address();
+    for client in ["v5", "other"] {
+        broker.connect(lasting(ProtocolVersion::V5, client)).subscribe(client, QoS::AtLeastOnce);
+    }
+    broker.connect(lasting(ProtocolVersion::V311, "v311")).subscribe("v311", QoS::AtLeastOnce);
+    let leaves = broker.connect(expiring("leaves", 600));
+    let _noticing = disk.fail(&broker);
+    // Its session ends, says the client, and nobody is told that it has.
+    let properties = DisconnectProperties { session_expiry_interval: Some(0), ..DisconnectProperties::default() };
+    leaves.disconnect_with(Disconnect { reason: ReasonCode::Success, properties: Some(Box::new(properties)) });
+    let clean = |version, client| Connect { clean_start: true, ..Connect::new(version, text(client)) };
+    for connect in [
+        clean(ProtocolVersion::V5, "v5"),
+        clean(ProtocolVersion::V311, "v311"),
+        expiring("other", 0),
+        clean(ProtocolVersion::V5, "leaves"),
+    ] {
+        let client = connect.client_id.clone();
+        let (_, connack) = RawClient::try_connect(address, connect);
+        assert!(connack.reason.is_error(), "{client:?}");
+    }
+    // Nothing is wrong with one of which the disk knows nothing.
+    broker.connect(clean(ProtocolVersion::V5, "new")).settle();
+    drop(broker);
+    disk.free();
+    let broker = disk.start();
+    for connect in [lasting(ProtocolVersion::V5, "v5"), lasting(ProtocolVersion::V311, "v311"), expiring("other", 600)]
+    {
+        let (_, connack) = RawClient::connect(broker.address(), connect);
+        assert!(connack.session_present);
+    }
+}
+
+#[test]
+fn a_connect_that_is_refused_leaves_all_as_it_was() {
+    let Some(mut disk) = FullDisk::mount(4) else { return };
+    let broker = disk.start();
+    let address = broker.address();
+    let with_will = |connect: Connect, delay, bytes: usize| {
+        let (topic, payload) = (topic("wills"), "x".repeat(bytes).into());
+        let will =
+            Will { qos: QoS::AtLeastOnce, retain: false, topic, payload, delay_interval: delay, properties: None };
+        Connect { will: Some(will), ..connect }
+    };
+    let mut heir = broker.v5("heir");
+    heir.subscribe("wills", QoS::AtLeastOnce);
+    let clients = ["at once", "in vain"];
+    let wills = clients.map(|client| broker.connect(with_will(expiring(client, 600), Some(2), 10)));
+    disk.fill();
+    wills.into_iter().for_each(RawClient::cut);
+    // These begin, and it is their own Wills for which there is no room.
+    for client in ["in vain", "new"] {
+        let (_, connack) = RawClient::try_connect(address, with_will(expiring(client, 0), None, 60_000));
+        assert_eq!(connack.reason, ReasonCode::ServerUnavailable, "{client}");
+    }
+    wait_for_log(&broker, "the state cannot be written");
+    for client in ["at once", "in vain", "newer"] {
+        let (_, connack) = RawClient::try_connect(address, expiring(client, 700));
+        assert_eq!(connack.reason, ReasonCode::ServerUnavailable, "{client}");
+    }
+    // Nobody has come back in time.
+    for _ in clients {
+        assert_eq!(heir.receive_message().payload.len(), 10);
+    }
+    heir.expect_nothing_waiting();
+    disk.free();
+    wait_for_log(&broker, "the state is written again");
+    for (client, is_there) in [("at once", true), ("in vain", true), ("new", false), ("newer", false)] {
+        let (_, connack) = RawClient::connect(address, expiring(client, 600));
+        assert_eq!(connack.session_present, is_there, "{client}");
+    }
+}
+
+#[test]
+fn mqtt_4_3_3_a_qos_2_message_that_comes_again_is_not_acknowledged_before_it_is_kept() {
+    let Some(mut disk) = FullDisk::mount(4) else { return };
+    let broker = disk.start();
+    let connect = || broker.connect(lasting(ProtocolVersion::V5, "client"));
+    let mut client = connect();
+    let _noticing = disk.fail(&broker);
+    let publish = |topic: &str, id: u16, dup| {
+        let packet_id = PacketId::new(id);
+        Packet::Publish(Publish { retain: id == 7, dup, packet_id, ..at_qos(topic, "x", QoS::ExactlyOnce) })
+    };
+    client.send(&publish("kept", 7, false));
+    client.send(&publish("$SYS/forbidden", 8, false));
+    client.settle();
+    assert_eq!(client.try_receive(Duration::from_millis(300)), Err(Silence::TimedOut), "no PUBREC");
+    client.cut();
+    let mut client = connect();
+    client.send(&publish("$SYS/forbidden", 8, true));
+    assert_eq!(
+        client.wait_for_ack(tenbin_codec::PacketType::PubRec, PacketId::new(8).expect("8")),
+        ReasonCode::NotAuthorized
+    );
+    client.send(&publish("kept", 7, true));
+    client.settle();
+    assert_eq!(client.try_receive(Duration::from_millis(300)), Err(Silence::TimedOut), "no PUBREC");
+    disk.free();
+    assert_eq!(client.receive(), Packet::PubRec(Ack::new(PacketId::new(7).expect("7"), ReasonCode::Success)));
+    drop((client, broker));
+    let broker = disk.start();
+    let mut client = broker.v5("observer");
+    client.subscribe("kept", QoS::AtMostOnce);
+    assert_eq!(client.receive_publish().payload, "x");
+}
+
+#[test]
+fn mqtt_3_1_2_22_a_client_whose_answers_wait_for_the_disk_is_not_taken_for_dead() {
+    let Some(mut disk) = FullDisk::mount(4) else { return };
+    let broker = disk.start();
+    let connect = |connect| Connect { keep_alive: 1, ..connect };
+    let mut publisher = broker.connect(connect(Connect::new(ProtocolVersion::V5, text("publisher"))));
+    let mut subscriber = broker.connect(connect(lasting(ProtocolVersion::V5, "subscriber")));
+    let _noticing = disk.fail(&broker);
+    // All that it may publish before it is answered, and more requests than are taken from it meanwhile.
+    for number in 0..1024 {
+        let packet_id = Some(publisher.next_id());
+        publisher.send(&Packet::Publish(Publish { packet_id, ..retained("window", &number.to_string()) }));
+    }
+    for _ in 0..1500 {
+        let packet_id = subscriber.next_id();
+        let (user_properties, subscriptions) = (Vec::new(), vec![subscription("again", QoS::AtLeastOnce)]);
+        let subscribe = Subscribe { packet_id, subscription_identifier: None, user_properties, subscriptions };
+        subscriber.send(&Packet::Subscribe(subscribe));
+    }
+    let until = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < until {
+        // It is read from, so that it is answered.
+        publisher.settle();
+        subscriber.send(&Packet::PingReq(PingReq::PLAIN));
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    disk.free();
+    for _ in 0..1024 {
+        assert!(matches!(publisher.wait_for(tenbin_codec::PacketType::PubAck), Packet::PubAck(_)));
+    }
+    for _ in 0..1500 {
+        assert!(matches!(subscriber.wait_for(tenbin_codec::PacketType::SubAck), Packet::SubAck(_)));
+    }
+}
+
+#[test]
+fn where_too_much_waits_for_the_disk_nothing_more_is_kept_and_everybody_gets_messages() {
+    let Some(mut disk) = FullDisk::mount(300) else { return };
+    let broker = disk.start();
+    let mut lasting_one = broker.connect(lasting(ProtocolVersion::V5, "lasting"));
+    let mut live = broker.v5("live");
+    for filter in ["live/#", "will"] {
+        live.subscribe(filter, QoS::AtLeastOnce);
+    }
+    let (topic, payload) = (topic("will"), "gone".into());
+    let will = Will { qos: QoS::AtMostOnce, retain: true, topic, payload, delay_interval: None, properties: None };
+    let mortal = broker.connect(Connect { will: Some(will), ..Connect::new(ProtocolVersion::V5, text("mortal")) });
+    let _noticing = disk.fail(&broker);
+    let mut publisher = broker.v5("publisher");
+    for number in 0..20 {
+        let big = Publish { qos: QoS::AtMostOnce, ..retained(&format!("big/{number}"), &"x".repeat(3_500_000)) };
+        publisher.send(&Packet::Publish(big));
+    }
+    publisher.settle();
+    assert_eq!(publisher.publish_with(retained("live/1", "refused")), ReasonCode::QuotaExceeded);
+    publisher.send(&Packet::Publish(Publish { retain: true, ..message("live/0", "not kept") }));
+    assert_eq!(live.receive_message().payload, "refused");
+    assert_eq!(live.receive_message().payload, "not kept");
+    mortal.cut();
+    assert_eq!(live.receive_message().payload, "gone");
+    let reasons = lasting_one.subscribe_to(None, vec![subscription("more", QoS::AtLeastOnce)]);
+    assert_eq!(reasons, [ReasonCode::QuotaExceeded]);
+    live.subscribe("more", QoS::AtLeastOnce);
+    disk.free();
+    wait_for_log(&broker, "the state is written again");
+    lasting_one.subscribe("more", QoS::AtLeastOnce);
+    drop((lasting_one, live, publisher, broker));
+    let broker = disk.start();
+    let mut observer = broker.v5("observer");
+    for filter in ["live/#", "will"] {
+        observer.subscribe(filter, QoS::AtMostOnce);
+    }
+    let found = observer.drain_payloads();
+    assert_eq!(found, ["gone"], "a Will is kept all the same");
 }

@@ -8,6 +8,7 @@ mod full_disk;
 mod random;
 mod retained;
 mod sessions;
+mod small_disk;
 mod speeds;
 mod wills;
 

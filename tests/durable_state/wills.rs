@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tenbin_codec::{Connect, ProtocolVersion, QoS, Will};
 
-use super::support::{BrokerProcess, RawClient, lasting, retained, text, topic};
+use super::support::{BrokerProcess, RawClient, lasting, retained, text, topic, with_expiry};
 use super::{Stage, expiring};
 
 #[test]
@@ -54,6 +54,40 @@ fn mqtt_3_1_3_9_a_delay_begins_with_the_restart_unless_it_had_begun_before() {
     heir.expect_nothing_waiting();
     drop((heir, broker));
     stage.start().assert_serves();
+}
+
+#[test]
+fn a_start_that_fails_leaves_the_wills_of_the_last_run_to_the_next() {
+    let stage = Stage::new();
+    let broker = stage.start();
+    heir(&broker).subscribe("wills/#", QoS::AtLeastOnce);
+    let lost = broker.connect(with_will("lost", None, Connect::new(ProtocolVersion::V5, text("lost"))));
+    drop((broker, lost));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("it is bound").to_string();
+    let path = stage.path().to_str().expect("a readable name");
+    let (status, said) = BrokerProcess::fail_to_start(&["--listen", &address, "--data", path]);
+    assert!(!status.success() && said.iter().any(|line| line.contains("cannot listen")), "{said:?}");
+    assert_eq!(payloads(&mut heir(&stage.start())), ["lost"]);
+}
+
+#[test]
+fn a_retained_will_takes_the_place_of_a_message_that_has_expired_meanwhile() {
+    let stage = Stage::new();
+    let broker = stage.start();
+    let mut connect = with_will("lost", None, Connect::new(ProtocolVersion::V5, text("lost")));
+    connect.will.as_mut().expect("just set").retain = true;
+    let lost = broker.connect(connect);
+    broker.v5("client").publish_with(with_expiry(retained("wills/lost", "before"), 1));
+    drop((broker, lost));
+    std::thread::sleep(Duration::from_millis(1100));
+    for _ in 0..2 {
+        let broker = stage.start();
+        let mut client = broker.v5("client");
+        client.subscribe("wills/#", QoS::AtLeastOnce);
+        assert_eq!(client.receive_message().payload, "lost");
+        client.publish_with(retained("written", "1")); // and so is what was before
+    }
 }
 
 fn heir(broker: &BrokerProcess) -> RawClient {

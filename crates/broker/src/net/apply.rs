@@ -174,7 +174,7 @@ impl<S: Stream> ConnectionTask<S> {
         });
         let reasons = reasons.collect();
         self.shared.metrics.subscriptions.add(added);
-        let safe_at = self.keep(&changes);
+        let safe_at = if is_disk_behind { SafeAt::NOW } else { self.keep(&changes) };
         self.answer_when_safe(safe_at, suback(reasons), now)?; // [MQTT-3.8.4-1]
         let filters = subscribe.subscriptions.iter().map(|subscription| &subscription.filter);
         self.shared.router.connected(filters, now, &mut Rng::new(self.lease.client.number));
