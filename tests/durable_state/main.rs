@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod churn;
 mod directory;
 mod full_disk;
 mod random;

@@ -37,13 +37,10 @@ fn a_kill_takes_nothing_that_the_disk_has_not_confirmed() {
 }
 
 fn kill_again_and_again(sync: &str, rounds: usize) {
-    let rounds = std::env::var("TENBIN_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(rounds);
+    let rounds = rounds_or(rounds);
     let config = ConfigFile::new(&format!("[store]\nsync = \"{sync}\"\nsync_interval_ms = 50\n"));
     let arguments = ["--config", config.path()];
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("later than 1970").as_nanos() as u64;
-    let seed = std::env::var("TENBIN_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(now | 1);
-    let _ = writeln!(std::io::stderr(), "TENBIN_SEED={seed}");
-    let mut random = Random(seed);
+    let mut random = Random::new();
     let stage = Stage::new();
     let mut possible = Possible::new();
     let mut acknowledged = 0;
@@ -54,6 +51,11 @@ fn kill_again_and_again(sync: &str, rounds: usize) {
     }
     look(&stage.start_with(&arguments), &mut possible, rounds);
     assert!(acknowledged > 20 * rounds, "{acknowledged} changes acknowledged in {rounds} rounds, {sync}");
+}
+
+/// `TENBIN_ROUNDS`, if it is set.
+pub(crate) fn rounds_or(rounds: usize) -> usize {
+    std::env::var("TENBIN_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(rounds)
 }
 
 /// What is there has to be possible, and is all that is from here on.
@@ -156,10 +158,18 @@ fn acknowledges(packet: &Packet) -> Option<PacketId> {
 }
 
 /// xorshift64*
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn below(&mut self, end: u64) -> u64 {
+    /// Another one each time, unless `TENBIN_SEED` says which; tells it.
+    pub(crate) fn new() -> Self {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("later than 1970").as_nanos() as u64;
+        let seed = std::env::var("TENBIN_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(now | 1);
+        let _ = writeln!(std::io::stderr(), "TENBIN_SEED={seed}");
+        Self(seed)
+    }
+
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;

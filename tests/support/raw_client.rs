@@ -36,11 +36,16 @@ pub(crate) enum Silence {
 impl RawClient {
     /// Opens a connection and sends nothing.
     pub(crate) fn open(address: SocketAddr, version: ProtocolVersion) -> Self {
-        let stream = TcpStream::connect(address).expect("the broker listens");
+        Self::try_open(address, version).expect("the broker listens")
+    }
+
+    /// As [`RawClient::open`], where the broker may be gone.
+    pub(crate) fn try_open(address: SocketAddr, version: ProtocolVersion) -> Option<Self> {
+        let stream = TcpStream::connect(address).ok()?;
         stream.set_nodelay(true).expect("a socket of ours");
         stream.set_write_timeout(Some(PATIENCE)).expect("a socket of ours");
         let decoder = Decoder::client(version, PACKET_SIZE_MAX);
-        Self { stream, version, decoder, input: BytesMut::new(), set_aside: VecDeque::new(), last_id: 0 }
+        Some(Self { stream, version, decoder, input: BytesMut::new(), set_aside: VecDeque::new(), last_id: 0 })
     }
 
     /// Connects; the broker has to agree.

@@ -63,11 +63,14 @@ fn session_ends(lease: &Lease, clean_start: bool, now: Instant) -> bool {
 }
 
 /// A connection that was not to begin: all is as it was before.
-pub(crate) fn give_back(shared: &Shared, lease: Lease, now: Instant) {
-    if lease.state.established {
-        expire(shared, lease, now); // which may just now have found the lease taken
-    } else {
+pub(crate) fn give_back(shared: &Shared, mut lease: Lease, now: Instant) {
+    let is_will_due = lease.state.will.as_ref().is_some_and(|pending| pending.due <= now);
+    if !lease.state.established {
         finish(shared, lease);
+    } else if is_will_due || session_ends(&lease, false, now) {
+        expire(shared, lease, now); // the expiry queue has just found the lease taken
+    } else {
+        schedule(shared, &mut lease, now);
     }
 }
 
