@@ -126,16 +126,21 @@ fn mqtt_3_1_2_4_a_client_is_not_told_of_a_clean_start_that_the_disk_may_take_bac
     }
     broker.connect(lasting(ProtocolVersion::V311, "v311")).subscribe("v311", QoS::AtLeastOnce);
     let leaves = broker.connect(expiring("leaves", 600));
+    let stays = broker.connect(expiring("stays", 600));
     let _noticing = disk.fail(&broker);
     // Its session ends, says the client, and nobody is told that it has.
     let properties = DisconnectProperties { session_expiry_interval: Some(0), ..DisconnectProperties::default() };
     leaves.disconnect_with(Disconnect { reason: ReasonCode::Success, properties: Some(Box::new(properties)) });
+    let properties =
+        DisconnectProperties { session_expiry_interval: Some(u32::MAX), ..DisconnectProperties::default() };
+    stays.disconnect_with(Disconnect { reason: ReasonCode::Success, properties: Some(Box::new(properties)) });
     let clean = |version, client| Connect { clean_start: true, ..Connect::new(version, text(client)) };
     for connect in [
         clean(ProtocolVersion::V5, "v5"),
         clean(ProtocolVersion::V311, "v311"),
         expiring("other", 0),
         clean(ProtocolVersion::V5, "leaves"),
+        lasting(ProtocolVersion::V5, "stays"),
     ] {
         let client = connect.client_id.clone();
         let (_, connack) = RawClient::try_connect(address, connect);

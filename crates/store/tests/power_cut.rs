@@ -107,8 +107,8 @@ fn without_confirmations_a_prefix_is_there_after_a_power_cut() {
 fn disk_or_skip() -> Option<Disk> {
     let disk = Disk::new();
     if disk.is_none() {
-        let is_wanted = std::env::var_os("TENBIN_MOUNTS").is_some();
-        assert!(!is_wanted, "TENBIN_MOUNTS is set, and no file system can be mounted here");
+        let must = std::env::var_os("CI").is_some() && std::env::var_os("TENBIN_NO_MOUNTS").is_none();
+        assert!(!must, "no file system can be mounted here, and TENBIN_NO_MOUNTS is not set");
         let _ = writeln!(std::io::stderr(), "skipped: no file system can be mounted here");
     }
     disk

@@ -13,7 +13,7 @@ use super::record::{
     Owner, RetainedRecord, SessionRecord, SpeedRecord, WillRecord, decode_grant, decode_subscription_key,
     subscription_key,
 };
-use super::wall_clock::{WallClock, WallTime};
+use super::wall_clock::WallClock;
 use super::{Changes, Durable, DurableSession, NUMBERS_KEY, StoreError, speeds};
 use crate::auth::{Principal, Standing};
 use crate::lifecycle;
@@ -154,7 +154,7 @@ impl Loading<'_> {
         state.session = Some(Box::default());
         state.rights_epoch = shared.access.epoch();
         state.durable = Some(Box::new(DurableSession::loaded(&record)));
-        state.expires_at = self.within(Duration::from_secs(record.expiry.into()), record.expires());
+        state.expires_at = self.clock.to_instant_within(Duration::from_secs(record.expiry.into()), record.expires());
         shared.metrics.subscriptions.add(subscriptions.len() as u64);
         for (filter, grant) in subscriptions {
             state.subscriptions.insert(&filter, grant);
@@ -166,12 +166,6 @@ impl Loading<'_> {
         }
         lifecycle::schedule(shared, &mut lease, self.now);
         true
-    }
-
-    /// A time on the wall, as long as from now on at most: that clock may have been set back.
-    fn within(&self, rest_maximum: Duration, wall: WallTime) -> Option<Instant> {
-        let at = self.clock.to_instant(wall)?;
-        Some(self.now.checked_add(rest_maximum).map_or(at, |latest| at.min(latest)))
     }
 
     /// Who the owner is now; `None` = a user who is no more. One whose listener is no more came through another one that
@@ -251,7 +245,8 @@ impl Loading<'_> {
         let shared = self.shared;
         let key = client_id.as_bytes().to_vec();
         let delay = Duration::from_secs(u64::from(record.will.delay_interval.unwrap_or(0)));
-        let due = if record.due == 0 { self.now.checked_add(delay) } else { self.within(delay, record.due) };
+        let due =
+            if record.due == 0 { self.now.checked_add(delay) } else { self.clock.to_instant_within(delay, record.due) };
         let waits = due.filter(|&due| due > self.now);
         let client = shared.registry.find(client_id);
         if let Some((client, due)) = client.as_ref().zip(waits) {

@@ -7,7 +7,7 @@ use ::bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 use tenbin_codec::{
     MessageProperties, PublishTemplate, QoS, RetainHandling, SubscriptionOptions, Text, TopicFilter, TopicName,
-    UserProperty, Will,
+    UserProperty, VARINT_MAX, Will,
 };
 
 use super::record::*;
@@ -176,6 +176,17 @@ fn a_record_of_a_later_version_or_with_something_behind_it_is_refused() {
     let refusals = [[&[2], &record[1..]].concat(), [&record[..], &[0]].concat(), record[..5].to_vec()];
     let said = refusals.map(|record| SpeedRecord::decode(&record).unwrap_err().to_string());
     assert_eq!(said, ["version 2 is unknown", "it is too long", "it is too short"]);
+}
+
+#[test]
+fn a_message_that_is_too_large_for_mqtt_5_is_not_kept() {
+    let topic = TopicName::try_from("a/b").unwrap();
+    // Remaining Length of MQTT 3.1.1: topic and payload; MQTT 5.0 has properties, if only that there are none.
+    for (payload_len, is_kept) in [(VARINT_MAX - 5, false), (100, true)] {
+        let payload = Bytes::from(vec![0; payload_len as usize]);
+        let template = PublishTemplate::new(&topic, None, &payload, &mut BytesMut::new());
+        assert_eq!(RetainedRecord::encode(&template, QoS::AtMostOnce, 0).is_some(), is_kept);
+    }
 }
 
 #[test]

@@ -33,6 +33,12 @@ impl WallClock {
         (wall != 0).then(|| self.at.checked_add(Duration::from_millis(wall.saturating_sub(self.wall_ms))))?
     }
 
+    /// As [`Self::to_instant`], of a time of which so much is left at most: the clock on the wall may have been set back.
+    pub(super) fn to_instant_within(self, rest_maximum: Duration, wall: WallTime) -> Option<Instant> {
+        let at = self.to_instant(wall)?;
+        Some(self.at.checked_add(rest_maximum).map_or(at, |latest| at.min(latest)))
+    }
+
     /// How long a time on the wall is ago.
     pub(super) fn since(self, wall: WallTime) -> Duration {
         Duration::from_millis(self.wall_ms.saturating_sub(wall))
@@ -66,6 +72,14 @@ mod tests {
         assert_eq!((later.to_wall(None), later.to_instant(0), later.has_come(0)), (0, None, false));
         assert_eq!(later.since(1_040_000), Duration::from_secs(5));
         assert_eq!(later.since(1_050_000), Duration::ZERO, "the clock was set back");
+        let minute = Duration::from_secs(60);
+        assert_eq!(later.to_instant_within(minute, due), Some(later.at + Duration::from_secs(15)));
+        assert_eq!(
+            later.to_instant_within(minute, due + 100_000_000),
+            Some(later.at + minute),
+            "the clock was set back"
+        );
+        assert_eq!(later.to_instant_within(minute, 0), None);
         assert_eq!(later.to_instant(u64::MAX), later.at.checked_add(Duration::from_millis(u64::MAX - 1_045_000)));
     }
 }

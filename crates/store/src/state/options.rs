@@ -24,7 +24,9 @@ impl Default for Options {
 /// | `Interval` | nothing that was durable | what was changed in the last interval |
 /// | `Never` | nothing that was durable | what the system had not written yet |
 ///
-/// What is lost are always the last changes: those before are all there.
+/// What is lost are always the last changes: those before are all there, and what was torn is cut off when the state is
+/// opened ([`State::cut_off`](super::State::cut_off)). Where whole changes are behind damaged ones, which only happens to what
+/// was not confirmed or to a disk that lost what it had confirmed, `Always` refuses to open, and the others cut off there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
     /// Durable is what `fdatasync` has confirmed. All that came while one was running is confirmed by the next.
