@@ -129,11 +129,11 @@ fn mqtt_4_1_0_2_a_session_expires_by_the_time_on_the_wall_also_while_there_is_no
 fn the_time_of_a_session_whose_connection_the_kill_ended_begins_with_the_restart() {
     let stage = Stage::new();
     let broker = stage.start();
-    broker.connect(expiring("client", 2)).subscribe("topic", QoS::AtLeastOnce);
-    let mut connected = broker.connect(expiring("connected", 2));
+    broker.connect(expiring("client", 5)).subscribe("topic", QoS::AtLeastOnce);
+    let mut connected = broker.connect(expiring("connected", 5));
     connected.subscribe("topic", QoS::AtLeastOnce);
     drop(broker);
-    std::thread::sleep(Duration::from_millis(2100));
+    std::thread::sleep(Duration::from_millis(5100));
     // It was connected until the end, whatever came after that.
     let broker = stage.start();
     let mut publisher = broker.v5("publisher");
