@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -103,6 +103,36 @@ fn without_confirmations_a_prefix_is_there_after_a_power_cut() {
     // Or this cuts nothing, and the other test shows nothing.
     assert!(rows.len() < 100, "what was not confirmed is not on the disk");
 }
+
+/// The system has it all, and the disk has not: what comes behind it must not be on the disk before it.
+#[test]
+fn what_a_killed_process_has_left_is_confirmed_at_the_next_start() {
+    let Some(disk) = disk_or_skip() else { return };
+    let mut child = Command::new(std::env::current_exe().expect("a test"));
+    child.args(["--ignored", "--exact", "a_process_that_is_killed"]).env(CHILD, disk.path());
+    assert!(!run(&mut child), "it is killed");
+    let (state, _locked) = open(&disk, Sync::Always);
+    assert_eq!(rows(&state).len(), 100);
+    let after = disk.cut();
+    let (state, _locked) = open(&after, Sync::Always);
+    assert_eq!(rows(&state).len(), 100);
+}
+
+#[test]
+#[ignore = "another test's child"]
+fn a_process_that_is_killed() {
+    let Some(path) = std::env::var_os(CHILD) else { return };
+    let locked = LockedDirectory::open(&Path::new(&path).join("data")).expect("nobody else's");
+    let options = Options { sync: Sync::Never, ..Options::default() };
+    let state = State::open(&locked, options, |_| {}).expect("it opens");
+    for number in 0..100_u8 {
+        let change = Change { table: Table::Retained, key: &[number], value: Some(&[number; 5000]) };
+        assert!(state.wait(state.change([change]), Duration::from_secs(60)));
+    }
+    std::process::abort();
+}
+
+const CHILD: &str = "TENBIN_POWER_CUT_CHILD";
 
 fn disk_or_skip() -> Option<Disk> {
     let disk = Disk::new();

@@ -44,6 +44,17 @@ fn mqtt_3_1_2_22_only_what_is_received_counts_whatever_it_is() {
 }
 
 #[test]
+fn what_a_server_has_not_read_is_not_held_against_its_client() {
+    let mut side = Side::server(limits());
+    side.now += KEEP_ALIVE * 2;
+    side.connection.not_read(side.now);
+    assert_eq!(side.handle_timeout(), Ok(()));
+    assert_eq!(side.connection.poll_timeout(), Some(side.now + KEEP_ALIVE * 3 / 2));
+    side.now += KEEP_ALIVE * 2;
+    assert_eq!(side.handle_timeout(), Err(Violation::KeepAlive));
+}
+
+#[test]
 fn keep_alive_0_is_off() {
     for mut side in [Side::server(Limits::default()), Side::client(Limits::default())] {
         assert_eq!(side.connection.poll_timeout(), None);

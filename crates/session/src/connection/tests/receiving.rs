@@ -70,6 +70,21 @@ fn mqtt_4_3_3_9_after_a_refusing_pubrec_the_id_stands_for_a_new_message() {
 }
 
 #[test]
+fn a_refusal_that_the_peer_was_not_told_leaves_nothing_to_the_next_connection() {
+    let mut side = Side::server(Limits::default());
+    for id in [7, 8] {
+        assert_new(side.take(Packet::Publish(publish(id, QoS::ExactlyOnce))));
+    }
+    let ack = PendingAck { packet_id: packet_id(7), qos: QoS::ExactlyOnce };
+    side.connection.forget_refused(ack, ReasonCode::NotAuthorized);
+    assert_eq!(side.written(), []);
+    side = side.reconnect(Limits::default());
+    let again = |id| Packet::Publish(Publish { dup: true, ..publish(id, QoS::ExactlyOnce) });
+    assert_new(side.take(again(7)));
+    assert!(matches!(side.take(again(8)), Ok(Event::Duplicate(_))), "that one was not refused");
+}
+
+#[test]
 fn mqtt_4_3_3_11_a_pubrel_of_an_unknown_id_gets_pubcomp_and_the_connection_goes_on() {
     let mut side = Side::server(Limits::default());
     side.handle(pubrel(9));
