@@ -46,7 +46,8 @@ use committer::Committer;
 use fjall_backend::FjallBackend;
 use shared::Shared;
 
-/// The state of a broker on disk: see the module. Dropping it writes what waits, once, and closes it.
+/// The state of a broker on disk: see the module. Dropping it writes what waits, once, and closes it, however
+/// long the disk takes for that.
 pub struct State {
     shared: Arc<Shared>,
     committer: Option<JoinHandle<()>>,

@@ -108,6 +108,8 @@ fn without_confirmations_a_prefix_is_there_after_a_power_cut() {
 #[test]
 fn what_a_killed_process_has_left_is_confirmed_at_the_next_start() {
     let Some(disk) = disk_or_skip() else { return };
+    // Room that a journal is made with, and that the next opening takes away, hides what this is about.
+    drop(open(&disk, Sync::Never));
     let mut child = Command::new(std::env::current_exe().expect("a test"));
     child.args(["--ignored", "--exact", "a_process_that_is_killed"]).env(CHILD, disk.path());
     assert!(!run(&mut child), "it is killed");

@@ -58,7 +58,7 @@ pub(super) fn mend(directory: &Path, unconfirmed: Unconfirmed) -> Result<Option<
     let bytes = fs::read(newest)?;
     let found = Found::of(&bytes);
     if found.whole == found.end {
-        // The next batch must not be on the disk before these.
+        // The next batch must not be on the disk before these: a process that was killed may not have confirmed the last.
         File::open(newest)?.sync_all()?;
         return Ok(None);
     }
