@@ -76,8 +76,7 @@ fn a_damaged_journal_is_named_and_is_as_it_was_and_a_torn_one_is_told_of_and_kep
     }
     std::fs::write(&journal, &whole[..end - 50]).expect("ours to write");
     let broker = stage.start();
-    let told = |line: &String| line.contains("left out of the state: a change that was torn") && line.contains(".torn");
-    assert!(broker.log().all().iter().any(told), "{:?}", broker.log().all());
+    broker.log().wait_for(&["left out of the state: a change that was torn", ".torn"], PATIENCE);
     let mut client = broker.v5("client");
     client.subscribe("topic/#", QoS::AtMostOnce);
     assert_eq!(client.drain().len(), 299);

@@ -236,7 +236,7 @@ fn mqtt_4_3_3_a_qos_2_message_that_comes_again_is_not_acknowledged_before_it_is_
 fn mqtt_3_1_2_22_a_client_whose_answers_wait_for_the_disk_is_not_taken_for_dead() {
     let Some(mut disk) = FullDisk::mount(4) else { return };
     let broker = disk.start();
-    let connect = |connect| Connect { keep_alive: 1, ..connect };
+    let connect = |connect| Connect { keep_alive: 2, ..connect };
     let mut publisher = broker.connect(connect(Connect::new(ProtocolVersion::V5, text("publisher"))));
     let mut subscriber = broker.connect(connect(lasting(ProtocolVersion::V5, "subscriber")));
     let _noticing = disk.fail(&broker);
@@ -251,7 +251,7 @@ fn mqtt_3_1_2_22_a_client_whose_answers_wait_for_the_disk_is_not_taken_for_dead(
         let subscribe = Subscribe { packet_id, subscription_identifier: None, user_properties, subscriptions };
         subscriber.send(&Packet::Subscribe(subscribe));
     }
-    let until = Instant::now() + Duration::from_secs(3);
+    let until = Instant::now() + Duration::from_secs(5);
     while Instant::now() < until {
         // It is read from, so that it is answered.
         publisher.settle();

@@ -67,7 +67,10 @@ pub(crate) fn give_back(shared: &Shared, mut lease: Lease, now: Instant) {
     let is_will_due = lease.state.will.as_ref().is_some_and(|pending| pending.due <= now);
     if !lease.state.established {
         finish(shared, lease);
-    } else if is_will_due || session_ends(&lease, false, now) {
+        return;
+    }
+    rights_renewed(shared, &mut lease, now);
+    if is_will_due || session_ends(&lease, false, now) {
         expire(shared, lease, now); // the expiry queue has just found the lease taken
     } else {
         schedule(shared, &mut lease, now);
@@ -108,12 +111,19 @@ pub(crate) fn refuse(shared: &Shared, mut lease: Lease, interrupted: Option<Inte
     let expiry = match interrupted {
         None => SessionExpiry::AtDisconnect,
         Some(Interrupted { will, expires_at }) => {
+            rights_renewed(shared, &mut lease, now);
             lease.state.will = will;
             expires_at.map_or(SessionExpiry::Never, |at| SessionExpiry::After(whole_seconds(at - now)))
         }
     };
     let session = lease.state.session.take().map_or_else(Session::new, |session| *session);
     end(shared, lease, ConnectionEnd { session, will: None, expiry }, now);
+}
+
+/// A client has come back to its session, perhaps through another listener: what publishers remember of its rights is void.
+pub(crate) fn rights_renewed(shared: &Shared, lease: &mut Lease, now: Instant) {
+    shared.router.invalidate();
+    enforcement::review(shared, lease, now);
 }
 
 /// Rounded up: kept are whole ones.

@@ -18,7 +18,7 @@ use super::authentication::{self, Refusal};
 use super::reauthentication::Reauthentication;
 use super::transport::Transport;
 use super::weight::{DEFAULT_WEIGHT, weight_in};
-use crate::auth::{Action, AuthRequest, Principal, enforcement};
+use crate::auth::{Action, AuthRequest, Principal};
 use crate::durable::SafeAt;
 use crate::lifecycle::{self, Beginning, Begun};
 use crate::registry::{Lease, NoClaim};
@@ -213,9 +213,7 @@ async fn establish<S: Stream>(
         .outbox
         .attach(negotiated.limits.peer_maximum_packet_size, negotiated.limits.plain_version(connect.version));
     if negotiated.connack.session_present {
-        // It may have come through another listener: what publishers remember of its rights is void.
-        shared.router.invalidate();
-        enforcement::review(shared, &mut lease, now);
+        lifecycle::rights_renewed(shared, &mut lease, now);
     }
     lifecycle::takes_messages(shared, &lease, now);
     let session = lease.state.session.take().map_or_else(Session::new, |session| *session);
