@@ -3,6 +3,7 @@
 //! Written where it changes, under the lock or lease under which it changes in memory, so that what is on disk has the
 //! same order. A [`SafeAt`] says when; nobody waits for it but whoever acknowledges.
 
+mod asked_wake;
 mod bytes;
 mod endings;
 mod error;
@@ -15,7 +16,6 @@ mod session;
 mod speeds;
 #[cfg(test)]
 mod tests;
-mod waiting;
 mod wall_clock;
 mod will;
 
@@ -30,13 +30,13 @@ use error::Cause;
 use tenbin_store::LockedDirectory;
 use tenbin_store::state::{Change, Health, Options, State, Stats, Sync, Table};
 
+pub(crate) use asked_wake::AskedWake;
 pub use error::StoreError;
 pub(crate) use load::load;
 pub(crate) use retained::EncodedRetained;
 pub(crate) use safe_at::SafeAt;
 pub(crate) use session::DurableSession;
 pub(crate) use speeds::{keep_speeds, keep_speeds_now, new_speed_key};
-pub(crate) use waiting::Waiting;
 
 /// The broker's state on disk.
 #[derive(Debug)]
@@ -86,8 +86,8 @@ impl Durable {
 
     /// Wakes once when they can, as long as the answer is kept.
     #[must_use]
-    pub(crate) fn wake_when_safe(self: &Arc<Self>, at: SafeAt, waker: &Waker) -> Waiting {
-        Waiting { durable: Arc::clone(self), wake: self.state.wake_at(at.state, waker) }
+    pub(crate) fn wake_when_safe(self: &Arc<Self>, at: SafeAt, waker: &Waker) -> AskedWake {
+        AskedWake { durable: Arc::clone(self), wake: self.state.wake_at(at.state, waker) }
     }
 
     /// When all is safe that has changed until now.

@@ -12,7 +12,7 @@ use tenbin_session::PendingAck;
 use super::connection::ConnectionTask;
 use super::ending::End;
 use super::stream::Stream;
-use crate::durable::{Durable, SafeAt, Waiting};
+use crate::durable::{AskedWake, Durable, SafeAt};
 
 /// Boxed, and there only while something waits: most connections wait for nothing.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ pub(super) struct HeldBack {
 struct Line<T> {
     waiting: VecDeque<(SafeAt, T)>,
     /// Who is woken for the head of the line, and when that is safe; as long as we are.
-    woken: Option<(SafeAt, Waker, Waiting)>,
+    woken: Option<(SafeAt, Waker, AskedWake)>,
 }
 
 impl<S: Stream> ConnectionTask<S> {

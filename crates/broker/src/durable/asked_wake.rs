@@ -6,18 +6,18 @@ use tenbin_store::state::Wake;
 use super::Durable;
 
 /// Somebody waits until something is safe. Who does not wait any more is not woken, and nothing is left of it.
-pub(crate) struct Waiting {
+pub(crate) struct AskedWake {
     pub(super) durable: Arc<Durable>,
     pub(super) wake: Wake,
 }
 
-impl Drop for Waiting {
+impl Drop for AskedWake {
     fn drop(&mut self) {
         self.durable.state.forget_wake(self.wake);
     }
 }
 
-impl fmt::Debug for Waiting {
+impl fmt::Debug for AskedWake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.wake.fmt(f)
     }
