@@ -19,7 +19,7 @@ pub struct LockedDirectory {
 pub enum DirectoryError {
     /// Another process has it.
     InUse(PathBuf),
-    /// It cannot be made, or written in.
+    /// It cannot be made, written in, or read.
     Io(PathBuf, io::Error),
 }
 
@@ -32,15 +32,38 @@ impl LockedDirectory {
     pub fn open(path: &Path) -> Result<Self, DirectoryError> {
         let failed = |error| DirectoryError::Io(path.to_owned(), error);
         create(path).map_err(failed)?;
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock"));
-        let lock = lock.map_err(failed)?;
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join(LOCK));
+        Self::lock(path, lock.map_err(failed)?, File::try_lock)
+    }
+
+    /// One that is there, to look at what is in it: nothing is made or changed. Others may look at it too, but nobody who
+    /// writes has it meanwhile, nor gets it. Waits as [`open`](Self::open).
+    ///
+    /// # Errors
+    /// It is in use, is not there or no data directory, or cannot be read.
+    pub fn open_to_read(path: &Path) -> Result<Self, DirectoryError> {
+        let lock = fs::metadata(path).and_then(|_| match File::open(path.join(LOCK)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(io::Error::new(error.kind(), "this is no data directory: there is no file \"lock\" in it"))
+            }
+            lock => lock,
+        });
+        let lock = lock.map_err(|error| DirectoryError::Io(path.to_owned(), error))?;
+        Self::lock(path, lock, File::try_lock_shared)
+    }
+
+    fn lock(
+        path: &Path,
+        lock: File,
+        try_lock: impl Fn(&File) -> Result<(), TryLockError>,
+    ) -> Result<Self, DirectoryError> {
         let until = Instant::now() + PATIENCE;
         loop {
-            match lock.try_lock() {
+            match try_lock(&lock) {
                 Ok(()) => return Ok(Self { path: path.to_owned(), _lock: lock }),
                 Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(PAUSE),
                 Err(TryLockError::WouldBlock) => return Err(DirectoryError::InUse(path.to_owned())),
-                Err(TryLockError::Error(error)) => return Err(failed(error)),
+                Err(TryLockError::Error(error)) => return Err(DirectoryError::Io(path.to_owned(), error)),
             }
         }
     }
@@ -93,6 +116,7 @@ impl std::error::Error for DirectoryError {
     }
 }
 
+const LOCK: &str = "lock";
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -124,6 +148,24 @@ mod tests {
         let path = directory.path().join("a/b");
         let _owner = LockedDirectory::open(&path).unwrap();
         assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn who_looks_at_a_directory_makes_none_and_keeps_out_only_who_writes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data");
+        for wanted in ["No such file or directory", "this is no data directory"] {
+            let refused = LockedDirectory::open_to_read(&path).unwrap_err().to_string();
+            assert!(refused.contains(wanted) && refused.lines().count() == 1, "{refused}");
+            let _ = fs::create_dir(&path);
+        }
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+        drop(LockedDirectory::open(&path).unwrap());
+        let readers = [0, 1].map(|_| LockedDirectory::open_to_read(&path).unwrap());
+        assert!(matches!(LockedDirectory::open(&path), Err(DirectoryError::InUse(_))));
+        drop(readers);
+        let _owner = LockedDirectory::open(&path).unwrap();
+        assert!(matches!(LockedDirectory::open_to_read(&path), Err(DirectoryError::InUse(_))));
     }
 
     #[test]

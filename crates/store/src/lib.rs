@@ -1,9 +1,11 @@
-//! What outlives the broker: the [`state`], tables of small things on disk.
+//! What outlives the broker: the [`state`], tables of small things on disk, and the [`spool`], a log of messages that wait
+//! for their receivers.
 //!
-//! A leaf: it knows bytes and tables of them; no MQTT, no tokio, no other crate of this workspace.
+//! A leaf: it knows bytes, tables, queues and places in them; no MQTT, no tokio, no other crate of this workspace.
 #![forbid(unsafe_code)]
 
 mod directory;
+pub mod spool;
 pub mod state;
 
 pub use directory::{DirectoryError, LockedDirectory};

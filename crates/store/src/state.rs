@@ -23,6 +23,7 @@ mod journal;
 mod memory_backend;
 mod options;
 mod shared;
+mod snapshot;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ use std::thread::JoinHandle;
 pub use backend::{Backend, BackendError, Batch};
 pub use health::{Health, Stats};
 pub use options::{Options, Sync};
+pub use snapshot::{Dropped, Snapshot};
 pub use table::Table;
 pub use wakers::Wake;
 
@@ -77,6 +79,8 @@ pub enum OpenError {
     Backend(PathBuf, BackendError),
     /// Written by a version that this one does not know; `None` = it does not say which.
     Version(PathBuf, Option<u32>),
+    /// What was written is not what is there. Told by [`Snapshot::open`] alone.
+    Damaged(PathBuf, BackendError),
 }
 
 impl Ticket {
@@ -214,7 +218,9 @@ impl fmt::Debug for State {
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Backend(path, error) => write!(f, "state in {}: {error}", path.display()),
+            Self::Backend(path, error) | Self::Damaged(path, error) => {
+                write!(f, "state in {}: {error}", path.display())
+            }
             Self::Version(path, None) => {
                 write!(f, "state in {}: there is no format version, though there is something", path.display())
             }
@@ -230,12 +236,23 @@ impl fmt::Display for OpenError {
 impl std::error::Error for OpenError {}
 
 /// Of the tables and their keys. What the values are, their writers say.
-const FORMAT_VERSION: u32 = 1;
-const VERSION_KEY: &[u8] = b"format version";
+pub const FORMAT_VERSION: u32 = 1;
+/// Where that is, in [`Table::Meta`].
+pub const VERSION_KEY: &[u8] = b"format version";
 
 /// Writes the version into a state that is empty.
 fn check_version(backend: &mut dyn Backend, path: &Path) -> Result<(), OpenError> {
     let failed = |error| OpenError::Backend(path.to_owned(), error);
+    if has_known_version(backend, path).map_err(failed)?? {
+        return Ok(());
+    }
+    let mut batch = Batch::default();
+    batch.set(Table::Meta, VERSION_KEY, Some(&FORMAT_VERSION.to_le_bytes()));
+    backend.apply(&batch).and_then(|()| backend.sync()).map_err(failed)
+}
+
+/// False where there is nothing at all.
+fn has_known_version(backend: &dyn Backend, path: &Path) -> Result<Result<bool, OpenError>, BackendError> {
     let (mut found, mut is_empty) = (None, true);
     for table in Table::ALL {
         let mut visit = |key: &[u8], value: &[u8]| {
@@ -244,19 +261,14 @@ fn check_version(backend: &mut dyn Backend, path: &Path) -> Result<(), OpenError
                 found = Some(value.try_into().map(u32::from_le_bytes).ok());
             }
         };
-        backend.scan(table, &mut visit).map_err(failed)?;
+        backend.scan(table, &mut visit)?;
         if found.is_some() {
             break;
         }
     }
-    match found {
-        Some(Some(FORMAT_VERSION)) => Ok(()),
-        Some(version) => Err(OpenError::Version(path.to_owned(), version)),
-        None if is_empty => {
-            let mut batch = Batch::default();
-            batch.set(Table::Meta, VERSION_KEY, Some(&FORMAT_VERSION.to_le_bytes()));
-            backend.apply(&batch).and_then(|()| backend.sync()).map_err(failed)
-        }
-        None => Err(OpenError::Version(path.to_owned(), None)),
-    }
+    Ok(match found {
+        Some(Some(FORMAT_VERSION)) => Ok(true),
+        None if is_empty => Ok(false),
+        version => Err(OpenError::Version(path.to_owned(), version.flatten())),
+    })
 }

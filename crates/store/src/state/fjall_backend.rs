@@ -65,7 +65,7 @@ fn mend(path: &Path, sync: Sync) -> Result<Option<Cut>, BackendError> {
     Ok(cut)
 }
 
-fn mark(path: &Path) -> PathBuf {
+pub(super) fn mark(path: &Path) -> PathBuf {
     path.with_extension("unconfirmed")
 }
 

@@ -86,6 +86,33 @@ pub(super) fn cut_failed_write(directory: &Path, unconfirmed: Unconfirmed) -> Re
     shorten(newest, found.whole)
 }
 
+/// A journal as opening it would find it.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) journal: PathBuf,
+    /// Where what can be read ends.
+    pub(super) whole: usize,
+    /// Where what was written ends.
+    pub(super) end: usize,
+    /// What is between was not confirmed: it would be cut off. Else it would be refused.
+    pub(super) is_torn: bool,
+}
+
+/// Looks at all journals, and changes nothing.
+///
+/// # Errors
+/// One cannot be read.
+pub(super) fn look(directory: &Path, unconfirmed: Unconfirmed) -> Result<Vec<Seen>, BackendError> {
+    let journals = journals(directory)?;
+    let sealed = journals.len().saturating_sub(1);
+    let seen = journals.into_iter().enumerate().map(|(place, journal)| {
+        let Found { whole, end, has_more } = Found::of(&fs::read(&journal)?);
+        let is_torn = place == sealed && (!has_more || unconfirmed == Unconfirmed::Any);
+        Ok(Seen { journal, whole, end, is_torn })
+    });
+    seen.collect()
+}
+
 /// Makes the newest journal empty.
 pub(super) fn clear(directory: &Path) -> Result<(), BackendError> {
     let journals = journals(directory)?;

@@ -1,0 +1,443 @@
+//! The thread that writes.
+
+use std::{
+    io, mem,
+    ops::Range,
+    sync::{Arc, PoisonError},
+    task::Waker,
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+use super::{
+    disk::{Disk, DiskFile, write_all},
+    log::Failure,
+    names::Position,
+    options::{Options, Sync},
+    pending::Part,
+    reclaim::Reclaim,
+    record::Spot,
+    recovery::copy_in_place,
+    segment::{FIRST_RECORD, log_name, prepare},
+    shared::Shared,
+    window::{Found, Window},
+};
+
+/// Takes what was appended, writes it, has the disk confirm it, and says so. What is appended meanwhile is the next
+/// write: nobody waits for company.
+///
+/// After a failure nothing counts that was not confirmed before. The file is closed, since a descriptor whose
+/// confirmation failed once would confirm the next time what it has lost; all bytes from the last confirmed position on
+/// are written again, to the same places, through a new descriptor, and durable is only what that one confirms. They are
+/// kept in memory for this; under [`Sync::Never`] they are read back.
+pub(super) struct Committer {
+    shared: Arc<Shared>,
+    disk: Arc<dyn Disk>,
+    options: Options,
+    /// The segment that was written to last.
+    open: Option<OpenSegment>,
+    /// The next one, made ahead of time.
+    prepared: Option<(u32, Box<dyn DiskFile>)>,
+    /// When that failed: not before this time again.
+    prepare_after: Option<Instant>,
+    /// Segments up to this one have a file; how long that is.
+    made: (u32, u32),
+    /// The segment before the first that this one has made, and where it ends: its space goes back.
+    to_cut: Option<(u32, u32)>,
+    reclaim: Reclaim,
+    written: Position,
+    synced: Position,
+    /// What was written to this segment, is not in memory, and may be lost since a confirmation failed.
+    doubted: Option<(u32, Range<u32>)>,
+    last_sync: Instant,
+    sync_ns: u64,
+    retry_after: Option<Duration>,
+    is_closing: bool,
+    woken: Vec<Waker>,
+}
+
+struct OpenSegment {
+    number: u32,
+    file: Box<dyn DiskFile>,
+    unsynced_bytes: usize,
+}
+
+/// What a step came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// There is more to do.
+    More,
+    /// Nothing to do now.
+    Idle,
+    /// Something failed; it may go after this time.
+    Failed(Duration),
+}
+
+/// What is not confirmed is kept in memory, and a power cut takes it.
+const UNSYNCED_BYTES_MAX: usize = 8 << 20;
+const RETRY_FIRST: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(5);
+/// After the next segment's file could not be made.
+const PREPARE_RETRY: Duration = Duration::from_secs(1);
+
+impl Committer {
+    /// `last` is the segment that was written last when the spool was open before, and where it ends.
+    pub(super) fn new(shared: Arc<Shared>, disk: Arc<dyn Disk>, last: Option<(u32, u32)>) -> Self {
+        let (options, synced) = {
+            let log = shared.log();
+            (log.options, log.synced)
+        };
+        Self {
+            reclaim: Reclaim::new(Arc::clone(&disk)),
+            shared,
+            disk,
+            options,
+            open: None,
+            prepared: None,
+            prepare_after: None,
+            made: (last.map_or(0, |(number, _)| number), 0),
+            to_cut: last,
+            written: synced,
+            synced,
+            doubted: None,
+            last_sync: Instant::now(),
+            sync_ns: 0,
+            retry_after: None,
+            is_closing: false,
+            woken: Vec::new(),
+        }
+    }
+
+    /// Until the spool is closed.
+    pub(super) fn run(mut self) {
+        let _told = Told(Arc::clone(&self.shared));
+        loop {
+            let wait = match self.step() {
+                Step::More => continue,
+                Step::Idle => self.until_due(),
+                Step::Failed(retry) => Some(retry),
+            };
+            let has_failed = self.retry_after.is_some();
+            if self.sleep(wait, has_failed) {
+                return self.close();
+            }
+        }
+    }
+
+    /// Writes what there is, then sees to segments.
+    pub(super) fn step(&mut self) -> Step {
+        let work = {
+            let mut log = self.shared.log();
+            self.is_closing |= log.is_closing;
+            if self.retry_after.is_some() { log.pending.taken() } else { log.take() }
+        };
+        let is_again = self.retry_after.is_some();
+        let bytes = work.iter().map(|part| part.bytes.len()).sum();
+        if !work.is_empty() || is_again || self.is_sync_due() {
+            let result = self.commit(work);
+            self.publish(result, bytes);
+        }
+        // Also after a failure: what the log does not need any more may be the space that it waits for.
+        let has_given = !self.is_closing && self.reclaim.finish(&self.shared, self.synced);
+        if has_given {
+            self.prepare_after = None;
+        }
+        if let Some(retry) = self.retry_after {
+            return Step::Failed(if has_given { Duration::ZERO } else { retry });
+        }
+        self.prepare_next();
+        self.cut();
+        let has_more = !self.is_closing && self.reclaim.step(&self.shared, self.synced, bytes);
+        let is_wanted = {
+            let log = self.shared.log();
+            // What came from here has nobody to say so.
+            log.is_waited_for || (!log.pending.is_empty() && log.not_waited_since.is_none())
+        };
+        if has_given || has_more || is_wanted { Step::More } else { Step::Idle }
+    }
+
+    /// The last step: all that was appended, and that it was all.
+    pub(super) fn close(mut self) {
+        self.is_closing = true;
+        while self.step() == Step::More {}
+        if self.retry_after.is_none() {
+            self.shared.log().say_closed();
+            self.step();
+        }
+        self.shared.wakers.wake_all();
+        let watchers = self.shared.log().take_watchers();
+        watchers.into_iter().for_each(Waker::wake);
+    }
+
+    fn commit(&mut self, work: Vec<Arc<Part>>) -> io::Result<()> {
+        self.write_doubted()?;
+        for part in &work {
+            self.turn_to(part)?;
+            let Some(open) = &mut self.open else { continue };
+            open.unsynced_bytes += part.bytes.len();
+            let written = write_all(&*open.file, &part.bytes, u64::from(part.offset));
+            written.map_err(|error| self.named(part.segment, &error))?;
+            self.written = part.end();
+        }
+        let is_due = self.options.sync == Sync::Always || self.is_closing || self.is_sync_due();
+        if is_due { self.sync() } else { Ok(()) }
+    }
+
+    /// Opens a part's segment, after all before it is confirmed: no segment but the last one can have lost anything.
+    fn turn_to(&mut self, part: &Part) -> io::Result<()> {
+        if self.open.as_ref().is_some_and(|open| open.number == part.segment) {
+            return Ok(());
+        }
+        self.sync()?;
+        let number = part.segment;
+        if self.made.0 == number && self.made.1 < part.file_bytes {
+            self.unmake(number)?;
+        }
+        let prepared = self.prepared.take_if(|(prepared, _)| *prepared == number).map(|(_, file)| file);
+        let file = match prepared {
+            Some(file) => Ok(file),
+            None if number <= self.made.0 => self.disk.open(&log_name(number)),
+            None => self.make_now(number, part.file_bytes),
+        };
+        let file = file.map_err(|error| self.named(number, &error))?;
+        self.open = Some(OpenSegment { number, file, unsynced_bytes: 0 });
+        Ok(())
+    }
+
+    /// The file that was made ahead is too short for the record that begins it, and what its header says of its length
+    /// has to be true: so it is made again. Nothing was written to it.
+    fn unmake(&mut self, number: u32) -> io::Result<()> {
+        self.prepared = None;
+        self.disk.remove(&log_name(number)).map_err(|error| self.named(number, &error))?;
+        self.made = (number - 1, 0);
+        Ok(())
+    }
+
+    fn make(&mut self, number: u32, bytes: u32) -> io::Result<Box<dyn DiskFile>> {
+        let spare = self.reclaim.take_spare();
+        self.make_from(number, bytes, spare)
+    }
+
+    fn make_from(&mut self, number: u32, bytes: u32, spare: Option<String>) -> io::Result<Box<dyn DiskFile>> {
+        let header = self.shared.log().header(number, bytes);
+        let file = prepare(&*self.disk, header, spare.as_deref())?;
+        self.made = (number, bytes);
+        Ok(file)
+    }
+
+    /// On a full disk, from the last spare file.
+    fn make_now(&mut self, number: u32, bytes: u32) -> io::Result<Box<dyn DiskFile>> {
+        let made = self.make(number, bytes);
+        if made.is_ok() || bytes > self.options.segment_bytes {
+            return made;
+        }
+        let Some(spare) = self.reclaim.take_last_spare() else { return made };
+        self.make_from(number, bytes, Some(spare))
+    }
+
+    /// The next segment's file before it is needed, and a spare one. If that fails it is told while there still is room
+    /// for what gives space back.
+    fn prepare_next(&mut self) {
+        let next = self.written.segment() + 1;
+        let is_made = self.made.0 >= next && self.reclaim.has_spare();
+        if self.is_closing || self.prepare_after.is_some_and(|time| time > Instant::now()) {
+            return;
+        }
+        self.prepare_after = None;
+        if is_made && !self.shared.has_shortage() {
+            return;
+        }
+        let error = self.make_ahead(next).err();
+        self.prepare_after = error.is_some().then(|| Instant::now() + PREPARE_RETRY);
+        self.shared.set_shortage(error.map(|error| self.named(next, &error).to_string()));
+    }
+
+    fn make_ahead(&mut self, next: u32) -> io::Result<()> {
+        let bytes = self.options.segment_bytes;
+        if self.made.0 < next {
+            self.prepared = Some((next, self.make(next, bytes)?));
+        }
+        if self.reclaim.has_spare() { Ok(()) } else { self.reclaim.make_spare(bytes) }
+    }
+
+    /// What was written and may be lost, though it was not kept: as at opening, it is written again and confirmed before
+    /// anything is appended behind it.
+    fn write_doubted(&mut self) -> io::Result<()> {
+        let Some((number, stretch)) = self.doubted.clone() else { return Ok(()) };
+        let seed = self.shared.log().header(number, 0).seed();
+        let end = Position::new(number, stretch.end);
+        let written = self.disk.open(&log_name(number)).and_then(|file| {
+            let mut window = Window::new(file, READ_BYTES);
+            require_records(&mut window, seed, stretch.clone())?;
+            copy_in_place(&mut window, stretch)
+        });
+        written.map_err(|error| self.named(number, &error))?;
+        self.doubted = None;
+        (self.written, self.synced) = (end, end);
+        Ok(())
+    }
+
+    /// Not before the next segment says where it ends: until then its length shows that it is whole.
+    fn cut(&mut self) {
+        let synced = self.synced.segment();
+        if let Some((number, end)) = self.to_cut.take_if(|(number, _)| *number < synced) {
+            // If that fails it is only space, until the segment leaves.
+            let _ = self.disk.open(&log_name(number)).and_then(|file| file.truncate(u64::from(end)));
+        }
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        if let Some(open) = self.open.as_mut().filter(|open| open.unsynced_bytes > 0) {
+            let start = Instant::now();
+            let number = open.number;
+            let result = open.file.sync();
+            open.unsynced_bytes = 0;
+            result.map_err(|error| self.named(number, &error))?;
+            self.last_sync = Instant::now();
+            self.sync_ns += (self.last_sync - start).as_nanos() as u64;
+        }
+        self.synced = self.written;
+        Ok(())
+    }
+
+    fn is_sync_due(&self) -> bool {
+        let unsynced_bytes = self.open.as_ref().map_or(0, |open| open.unsynced_bytes);
+        if unsynced_bytes == 0 || self.is_closing {
+            return unsynced_bytes > 0;
+        }
+        let Sync::Interval(interval) = self.options.sync else { return false };
+        unsynced_bytes > UNSYNCED_BYTES_MAX || self.last_sync.elapsed() >= interval
+    }
+
+    /// Time until there is something to do without new work, if there will be.
+    fn until_due(&self) -> Option<Duration> {
+        let is_unsynced = self.open.as_ref().is_some_and(|open| open.unsynced_bytes > 0);
+        let sync = match self.options.sync {
+            Sync::Interval(interval) if is_unsynced => Some(interval.saturating_sub(self.last_sync.elapsed())),
+            _ => None,
+        };
+        let tries = [self.prepare_after, self.reclaim.retry_at()].into_iter().flatten();
+        let tries = tries.map(|time| time.saturating_duration_since(Instant::now()));
+        sync.into_iter().chain(tries).min()
+    }
+
+    /// Whatever was put off for a while is due.
+    #[cfg(test)]
+    pub(super) fn pass_time(&mut self) {
+        self.prepare_after = self.prepare_after.map(|_| Instant::now());
+        self.reclaim.pass_time();
+    }
+
+    #[cfg(test)]
+    pub(super) fn reclaim(&mut self) -> &mut Reclaim {
+        &mut self.reclaim
+    }
+
+    /// Tells how far the log has come, and what became of it.
+    fn publish(&mut self, result: io::Result<()>, bytes: usize) {
+        let is_failed = result.is_err();
+        self.retry_after = is_failed.then(|| {
+            // What was written and not confirmed may be lost.
+            if self.options.sync == Sync::Never && self.written > self.synced {
+                let number = self.written.segment();
+                let from = if self.synced.segment() == number { self.synced.offset() } else { 0 };
+                self.doubted = Some((number, from.max(FIRST_RECORD)..self.written.offset()));
+            }
+            (self.open, self.prepared) = (None, None);
+            self.written = self.synced;
+            self.retry_after.map_or(RETRY_FIRST, |before| (before * 2).min(RETRY_MAX))
+        });
+        let mut log = self.shared.log();
+        log.synced = self.synced;
+        // Where nobody asks for confirmation nothing is kept for the case that it fails.
+        let kept_from = if self.options.sync == Sync::Never && !is_failed { self.written } else { self.synced };
+        log.pending.forget(kept_from);
+        log.counters.commits += u64::from(!is_failed);
+        log.counters.written_bytes += if is_failed { 0 } else { bytes as u64 };
+        log.counters.failures += u64::from(is_failed);
+        log.counters.sync_ns += mem::take(&mut self.sync_ns);
+        let has_changed = is_failed != log.failure.is_some();
+        log.failure = result.err().map(|error| {
+            let since = log.failure.as_ref().map_or_else(SystemTime::now, |failure| failure.since);
+            Failure { error: error.to_string(), since }
+        });
+        let durable = if self.options.sync == Sync::Always { self.synced } else { self.written };
+        let durable = durable.max(self.shared.durable());
+        self.shared.set_durable(durable);
+        self.shared.note_pending(&log);
+        let watchers = if has_changed { log.take_watchers() } else { Vec::new() };
+        drop(log);
+        watchers.into_iter().for_each(Waker::wake);
+        self.shared.progress.notify_all();
+        match is_failed {
+            true => self.shared.wakers.wake_all(),
+            false => self.shared.wakers.wake_until(durable, &mut self.woken),
+        }
+    }
+
+    fn named(&self, segment: u32, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("{}: {error}", self.disk.path(&log_name(segment)).display()))
+    }
+
+    /// Until there is work, or so long; after a failure until then, whatever work there is. Whether it is time to close.
+    fn sleep(&mut self, wait: Option<Duration>, has_failed: bool) -> bool {
+        let deadline = wait.map(|wait| Instant::now() + wait);
+        let mut log = self.shared.log();
+        loop {
+            if log.is_closing {
+                return true;
+            }
+            if !has_failed && (log.is_waited_for || log.pending.bytes() >= self.options.write_bytes) {
+                return false;
+            }
+            let not_waited = log.not_waited_since.filter(|_| !has_failed).map(|since| since + WITHOUT_HURRY);
+            let next = deadline.into_iter().chain(not_waited).min();
+            let remaining = next.map(|next| next.saturating_duration_since(Instant::now()));
+            if remaining == Some(Duration::ZERO) {
+                return false;
+            }
+            log.committer_sleeps = !has_failed;
+            log = match remaining {
+                Some(remaining) => {
+                    self.shared.work.wait_timeout(log, remaining).unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.shared.work.wait(log).unwrap_or_else(PoisonError::into_inner),
+            };
+            log.committer_sleeps = false;
+        }
+    }
+}
+
+const READ_BYTES: usize = 1 << 20;
+/// How long what nobody waits for may be collected.
+const WITHOUT_HURRY: Duration = Duration::from_millis(5);
+
+/// That there are records from one end to the other.
+fn require_records(window: &mut Window, seed: u32, stretch: Range<u32>) -> io::Result<()> {
+    let mut offset = stretch.start;
+    while offset < stretch.end {
+        match window.record(Spot { seed, offset }, stretch.end)? {
+            Found::Record { next, .. } => offset = next,
+            Found::Bad(bad) => return Err(io::Error::other(format!("offset {offset}: {}", bad.text()))),
+        }
+    }
+    Ok(())
+}
+
+/// If the thread that writes panics, nobody waits for it any more.
+struct Told(Arc<Shared>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let error = "the thread that writes has panicked".to_owned();
+            let mut log = self.0.log();
+            log.failure = Some(Failure { error, since: SystemTime::now() });
+            let watchers = log.take_watchers();
+            drop(log);
+            watchers.into_iter().for_each(Waker::wake);
+            self.0.progress.notify_all();
+            self.0.wakers.wake_all();
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The directory that a spool is in: files by name. Tests have another one, which fails when they say so.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+/// One directory.
+pub(super) trait Disk: Send + Sync {
+    /// Names of all files in it.
+    fn list(&self) -> io::Result<Vec<String>>;
+    /// A new file; one of that name is emptied.
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
+    /// Replaces a file that has the new name.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// What was created, renamed and removed is so after a power cut too.
+    fn sync_names(&self) -> io::Result<()>;
+    /// For errors.
+    fn path(&self, name: &str) -> PathBuf;
+}
+
+/// One file in it.
+pub(super) trait DiskFile: Send {
+    /// Fewer bytes than asked for only at the end of the file.
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// May take fewer bytes than given, at least one.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
+    fn sync(&self) -> io::Result<()>;
+    /// Space for so many bytes from the beginning, and the file at least that long.
+    fn allocate(&self, length: u64) -> io::Result<()>;
+    fn truncate(&self, length: u64) -> io::Result<()>;
+    fn length(&self) -> io::Result<u64>;
+}
+
+/// Writes all of it.
+pub(super) fn write_all(file: &dyn DiskFile, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let written = file.write_at(bytes, offset)?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        bytes = &bytes[written..];
+        offset += written as u64;
+    }
+    Ok(())
+}
+
+/// A directory of the file system.
+pub(super) struct Directory {
+    path: PathBuf,
+    /// Locked as long as it lives.
+    _lock: Option<File>,
+}
+
+/// Why a directory cannot be had.
+pub(super) enum NoDirectory {
+    InUse,
+    Io(io::Error),
+}
+
+impl Directory {
+    /// To write in. Made if it is not there; for one process at a time.
+    pub(super) fn locked(path: &Path) -> Result<Self, NoDirectory> {
+        create(path).map_err(NoDirectory::Io)?;
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join(LOCK));
+        let lock = lock.map_err(NoDirectory::Io)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path: path.to_owned(), _lock: Some(lock) }),
+            Err(fs::TryLockError::WouldBlock) => Err(NoDirectory::InUse),
+            Err(fs::TryLockError::Error(error)) => Err(NoDirectory::Io(error)),
+        }
+    }
+
+    /// To look at, whoever else uses it.
+    pub(super) fn to_read(path: &Path) -> Self {
+        Self { path: path.to_owned(), _lock: None }
+    }
+}
+
+const LOCK: &str = "lock";
+
+/// Makes a directory and those that it is in, so that a power cut does not take them away again.
+fn create(path: &Path) -> io::Result<()> {
+    let missing = path.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists()).count();
+    fs::create_dir_all(path)?;
+    let parents = path.ancestors().skip(1).take(missing);
+    parents.map(|path| if path.as_os_str().is_empty() { Path::new(".") } else { path }).try_for_each(sync_directory)
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+impl Disk for Directory {
+    fn list(&self) -> io::Result<Vec<String>> {
+        let names = fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        names.collect()
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(true).read(true).write(true);
+        Ok(Box::new(options.open(self.path(name))?))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let options = OpenOptions::new().read(true).write(self._lock.is_some()).open(self.path(name))?;
+        Ok(Box::new(options))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path(from), self.path(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path(name))
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        sync_directory(&self.path)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+impl DiskFile for File {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match FileExt::read_at(self, &mut bytes[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        loop {
+            match FileExt::write_at(self, bytes, offset) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn allocate(&self, length: u64) -> io::Result<()> {
+        match preallocate(self, length) {
+            // Not every file system has it. Then a full disk shows when something is written.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                if DiskFile::length(self)? < length {
+                    self.set_len(length)
+                } else {
+                    Ok(())
+                }
+            }
+            result => result,
+        }
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.set_len(length)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn preallocate(file: &File, length: u64) -> io::Result<()> {
+    Ok(rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, length)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn preallocate(_: &File, _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}

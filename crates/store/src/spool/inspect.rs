@@ -1,0 +1,244 @@
+//! What a directory holds, for people. Nothing is changed, and nobody is kept from using it.
+
+use std::{collections::BTreeSet, io, path::Path, path::PathBuf};
+
+use super::{
+    disk::{Directory, Disk},
+    names::Body,
+    record::{self, Entry, Record, Spot},
+    recovery::OpenError,
+    runs::MarkRun,
+    segment::{BadHeader, FIRST_RECORD, Header, VERSION, log_name, number_of},
+    snapshot::Snapshot,
+    window::{Found, Window},
+};
+
+/// What [`check`] found.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Checked {
+    /// Each segment for itself, from the oldest on, those that are not needed included.
+    pub segments: Vec<CheckedSegment>,
+    /// What opening would find, or why it would be refused.
+    pub verdict: Result<Snapshot, OpenError>,
+}
+
+/// A segment's file.
+#[derive(Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CheckedSegment {
+    /// The file.
+    pub path: PathBuf,
+    /// The format version that it names, if it begins as a segment does.
+    pub version: Option<u32>,
+    /// Records in a row from the beginning.
+    pub records: u64,
+    /// Where the last of these ends, in bytes. In the segment that was written last, the rest of the file is what was
+    /// there before.
+    pub end: u32,
+    /// What is wrong from the beginning.
+    pub problem: Option<String>,
+    /// Bytes from [`end`](Self::end) on that are no records, and the number of records behind them: at least, since not
+    /// everything that could be a large record is read where very much could.
+    pub behind: Option<(u32, u64)>,
+}
+
+/// Reads all of a directory: is it whole? To be trusted, nobody should write in it meanwhile.
+///
+/// # Errors
+/// The directory or a file in it cannot be read at all.
+pub fn check(directory: &Path) -> io::Result<Checked> {
+    let disk = Directory::to_read(directory);
+    let mut segments = Vec::new();
+    for number in numbers(&disk)? {
+        let path = disk.path(&log_name(number));
+        let mut checked =
+            CheckedSegment { path, version: Some(VERSION), records: 0, end: 0, problem: None, behind: None };
+        each_piece(&disk, number, |piece| match piece {
+            Piece::NoHeader(version, problem) => (checked.version, checked.problem) = (version, Some(problem)),
+            Piece::Record(offset, _) if checked.behind.is_none() => {
+                checked.records += 1;
+                checked.end = offset;
+            }
+            Piece::Record(..) => checked.behind = checked.behind.map(|(bytes, records)| (bytes, records + 1)),
+            Piece::End(offset) if checked.behind.is_none() => checked.end = offset,
+            Piece::Bad(start, end) if checked.behind.is_none() => {
+                checked.end = start;
+                checked.behind = Some((end - start, 0));
+            }
+            Piece::Bad(..) | Piece::End(_) => {}
+        })?;
+        checked.behind = checked.behind.filter(|&(_, records)| records > 0);
+        segments.push(checked);
+    }
+    Ok(Checked { segments, verdict: Snapshot::open(directory) })
+}
+
+/// Writes one line for each record of a directory, and for each stretch that is none.
+///
+/// # Errors
+/// The directory or a file in it cannot be read, or `out` cannot be written.
+pub fn dump(directory: &Path, out: &mut dyn io::Write) -> io::Result<()> {
+    let disk = Directory::to_read(directory);
+    for number in numbers(&disk)? {
+        let name = log_name(number);
+        let mut result = Ok(());
+        each_piece(&disk, number, |piece| {
+            if result.is_ok() {
+                result = match piece {
+                    Piece::NoHeader(_, problem) => writeln!(out, "{name} 0 {problem}"),
+                    Piece::Record(offset, record) => {
+                        write!(out, "{name} {offset} ").and_then(|()| describe(record, out))
+                    }
+                    Piece::Bad(start, end) => writeln!(out, "{name} {start} no records up to {end}"),
+                    Piece::End(end) => writeln!(out, "{name} {end} end"),
+                };
+            }
+        })?;
+        result?;
+    }
+    Ok(())
+}
+
+fn numbers(disk: &Directory) -> io::Result<BTreeSet<u32>> {
+    Ok(disk.list()?.iter().filter_map(|name| number_of(name)).collect())
+}
+
+/// A piece of a file.
+enum Piece<'a> {
+    /// And the version that is named, if there is one.
+    NoHeader(Option<u32>, String),
+    Record(u32, &'a Record<'a>),
+    /// From here to there is no record.
+    Bad(u32, u32),
+    /// The file ends, or has no more records.
+    End(u32),
+}
+
+/// Goes through a file, also behind what is damaged.
+fn each_piece(disk: &Directory, number: u32, mut each: impl FnMut(Piece<'_>)) -> io::Result<()> {
+    let file = disk.open(&log_name(number))?;
+    let header = match Header::read(&*file)? {
+        Ok(header) => header,
+        Err(BadHeader::Version(version)) => {
+            each(Piece::NoHeader(Some(version), format!("format version {version} is not known to this version")));
+            return Ok(());
+        }
+        Err(BadHeader::Damaged) => {
+            each(Piece::NoHeader(None, "no header of a segment".to_owned()));
+            return Ok(());
+        }
+    };
+    let length = file.length()?.min(u64::from(u32::MAX)) as u32;
+    let mut window = Window::new(file, 1 << 20);
+    let (mut offset, mut bad_from) = (FIRST_RECORD, None);
+    let mut tries = Tries { left: TRIED_TIMES * length as usize };
+    while offset < length {
+        if bad_from.is_some() {
+            let bytes = window.bytes(u64::from(offset), 16)?;
+            // Somebody has the directory open, and has cut the file meanwhile.
+            if bytes.is_empty() {
+                break;
+            }
+            // Behind damage most is no record; what cannot be one is not worth reading to its end.
+            if !record::may_be_record(bytes) || !tries.may_try(bytes) {
+                offset += 8;
+                continue;
+            }
+        }
+        match window.record(Spot { seed: header.seed(), offset }, length)? {
+            Found::Record { record, next } => {
+                if let Some(start) = bad_from.take() {
+                    each(Piece::Bad(start, offset));
+                }
+                each(Piece::Record(offset, &record));
+                offset = next;
+            }
+            Found::Bad(_) => {
+                bad_from.get_or_insert(offset);
+                offset += 8;
+            }
+        }
+    }
+    each(Piece::End(bad_from.unwrap_or(offset)));
+    Ok(())
+}
+
+/// Bodies that look like the beginnings of large records, each of which would be read to its end, may be behind the
+/// records of a file that was used before. So much of that is enough; small records are always tried.
+struct Tries {
+    /// Bytes.
+    left: usize,
+}
+
+const TRIED_TIMES: usize = 8;
+const ALWAYS_TRIED: usize = 256;
+
+impl Tries {
+    fn may_try(&mut self, bytes: &[u8]) -> bool {
+        let length = record::length_at(bytes).unwrap_or(0);
+        let left = self.left.checked_sub(length);
+        self.left = left.unwrap_or(self.left);
+        left.is_some() || length <= ALWAYS_TRIED
+    }
+}
+
+fn describe(record: &Record<'_>, out: &mut dyn io::Write) -> io::Result<()> {
+    match record {
+        Record::Begin { oldest, previous_end } => {
+            writeln!(out, "begin: oldest segment {oldest}, the one before ends at {previous_end}")
+        }
+        Record::Synced(position) => writeln!(out, "synced up to {position}"),
+        Record::Message(message) => {
+            write!(out, "message of {} bytes for", message.body.len())?;
+            for Entry { place, tag, mark } in message.entries() {
+                write!(out, " {}/{}", place.queue.0, place.sequence.0)?;
+                write_tag(tag, out)?;
+                if mark != 0 {
+                    write!(out, " marked {mark}")?;
+                }
+            }
+            match message.origin {
+                Some(origin) => writeln!(out, ", from {} with identifier {}", origin.queue.0, origin.identifier),
+                None => writeln!(out),
+            }
+        }
+        Record::Acknowledge { queue, from, to } => writeln!(out, "acknowledge {}/{} to {}", queue.0, from.0, to.0),
+        Record::Mark(MarkRun { queue, from, to, first, body }) => {
+            let body = if *body == Body::Done { ", without bodies" } else { "" };
+            writeln!(out, "mark {}/{} to {} with {first} and up{body}", queue.0, from.0, to.0)
+        }
+        Record::Hold(origin) => writeln!(out, "hold {} of {}", origin.identifier, origin.queue.0),
+        Record::Release(origin) => writeln!(out, "release {} of {}", origin.identifier, origin.queue.0),
+        Record::Move { from, to, tag } => {
+            write!(out, "move {}/{} to {}/{}", from.queue.0, from.sequence.0, to.queue.0, to.sequence.0)?;
+            match tag {
+                Some([]) => writeln!(out, " without a tag"),
+                tag => write_tag(tag.unwrap_or_default(), out).and_then(|()| writeln!(out)),
+            }
+        }
+        Record::DropQueue(queue) => writeln!(out, "drop queue {}", queue.0),
+        Record::Closed => writeln!(out, "closed"),
+        Record::Reclaimed { oldest } => writeln!(out, "reclaimed below segment {oldest}"),
+    }
+}
+
+fn write_tag(tag: &[u8], out: &mut dyn io::Write) -> io::Result<()> {
+    if !tag.is_empty() {
+        out.write_all(b" tagged ")?;
+    }
+    tag.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_be_large_records_is_read_so_often_and_small_ones_are_always_tried() {
+        let large = |bytes: u32| bytes.to_le_bytes();
+        let mut tries = Tries { left: TRIED_TIMES * 1_000 };
+        assert_eq!((0..100).filter(|_| tries.may_try(&large(1_000))).count(), TRIED_TIMES);
+        assert!(tries.may_try(&large(200)) && !tries.may_try(&large(1_000)) && !tries.may_try(&large(1 << 29)));
+    }
+}

@@ -1,0 +1,126 @@
+//! What was appended and is not on the disk.
+
+use std::{collections::VecDeque, mem, sync::Arc};
+
+use super::{
+    names::Position,
+    record::{self, Record, SYNCED_BYTES, Spot},
+};
+
+/// Bytes of one write, in one segment.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) segment: u32,
+    pub(super) offset: u32,
+    pub(super) seed: u32,
+    /// How long the segment's file has to be.
+    pub(super) file_bytes: u32,
+    /// Its first record is a `Synced`; else it is the segment's `Begin`.
+    pub(super) begins_with_synced: bool,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Part {
+    pub(super) fn end(&self) -> Position {
+        Position::new(self.segment, self.offset + self.bytes.len() as u32)
+    }
+
+    /// Says what is safe when this is written. No record can say that before.
+    fn say_synced(&mut self, synced: Position, scratch: &mut Vec<u8>) {
+        if self.begins_with_synced {
+            scratch.clear();
+            let spot = Spot { seed: self.seed, offset: self.offset };
+            record::write_plain(scratch, spot, &Record::Synced(synced));
+            self.bytes[..SYNCED_BYTES as usize].copy_from_slice(scratch);
+        }
+    }
+
+    /// What is at this position, to the end of the part.
+    fn at(&self, position: Position) -> Option<&[u8]> {
+        let offset = position.offset().checked_sub(self.offset).filter(|_| position.segment() == self.segment)?;
+        self.bytes.get(offset as usize..).filter(|bytes| !bytes.is_empty())
+    }
+}
+
+/// Parts in the order of the log: first those that the committer has, then those that are collected.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    /// Being written, or written and not yet safe.
+    taken: VecDeque<Arc<Part>>,
+    collected: VecDeque<Part>,
+    /// Memory to be used again.
+    buffers: Vec<Vec<u8>>,
+    scratch: Vec<u8>,
+    unwritten: usize,
+}
+
+/// Larger ones, which few large messages need, are not kept.
+const KEPT_BUFFER_MAX: usize = 4 << 20;
+const KEPT_BUFFERS: usize = 4;
+/// What is written before it is made safe.
+const TAKEN_PARTS_MAX: usize = 4;
+
+impl Pending {
+    /// The part that is appended to.
+    pub(super) fn open_part(&mut self) -> Option<&mut Part> {
+        self.collected.back_mut()
+    }
+
+    pub(super) fn begin_part(&mut self, part: Part) -> &mut Part {
+        self.collected.push_back(part);
+        self.collected.back_mut().expect("it was just put there")
+    }
+
+    /// An empty buffer.
+    pub(super) fn buffer(&mut self) -> Vec<u8> {
+        self.buffers.pop().unwrap_or_default()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.collected.is_empty()
+    }
+
+    /// Bytes that the committer has not written, or not confirmed where it has to.
+    pub(super) fn bytes(&self) -> usize {
+        self.unwritten + self.collected.iter().map(|part| part.bytes.len()).sum::<usize>()
+    }
+
+    /// Some of what was collected, to be written.
+    pub(super) fn take(&mut self, synced: Position) -> Vec<Arc<Part>> {
+        let count = self.collected.len().min(TAKEN_PARTS_MAX);
+        let mut scratch = mem::take(&mut self.scratch);
+        let parts = self.collected.drain(..count).map(|mut part| {
+            part.say_synced(synced, &mut scratch);
+            Arc::new(part)
+        });
+        let parts: Vec<_> = parts.collect();
+        self.scratch = scratch;
+        self.taken.extend(parts.iter().cloned());
+        self.unwritten += parts.iter().map(|part| part.bytes.len()).sum::<usize>();
+        parts
+    }
+
+    /// All that was taken and is not safe, to be written again.
+    pub(super) fn taken(&self) -> Vec<Arc<Part>> {
+        self.taken.iter().cloned().collect()
+    }
+
+    /// What ends here or before is needed no more. The committer has given up its hold of it.
+    pub(super) fn forget(&mut self, until: Position) {
+        while self.taken.front().is_some_and(|part| part.end() <= until) {
+            let Some(part) = self.taken.pop_front() else { return };
+            self.unwritten -= part.bytes.len();
+            let Some(mut bytes) = Arc::into_inner(part).map(|part| part.bytes) else { continue };
+            if bytes.capacity() <= KEPT_BUFFER_MAX && self.buffers.len() < KEPT_BUFFERS {
+                bytes.clear();
+                self.buffers.push(bytes);
+            }
+        }
+    }
+
+    /// What is at this position and behind it, if it is in memory.
+    pub(super) fn at(&self, position: Position) -> Option<&[u8]> {
+        let taken = self.taken.iter().map(|part| &**part);
+        taken.chain(&self.collected).find_map(|part| part.at(position))
+    }
+}

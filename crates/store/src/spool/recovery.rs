@@ -1,0 +1,362 @@
+//! What a directory holds, found by reading all of it.
+
+use std::{collections::BTreeSet, error::Error, fmt, io, ops::Range, path::PathBuf};
+
+use super::{
+    disk::{Disk, write_all},
+    index::Index,
+    names::Position,
+    record::{self, Bad, Record, Spot},
+    segment::{BadHeader, FIRST_RECORD, Header, Segments, is_spare, log_name, number_of},
+    window::{Found, Window},
+};
+
+/// Why a spool is not opened. No record in the directory was changed then, and no file removed that is needed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Another process has it.
+    InUse(PathBuf),
+    /// The system said no.
+    Io {
+        /// To what.
+        path: PathBuf,
+        /// Its words.
+        error: io::Error,
+    },
+    /// Written by another version of this program.
+    UnknownVersion {
+        /// The file.
+        path: PathBuf,
+        /// The version that it names.
+        version: u32,
+    },
+    /// Something that was safely on the disk is not what it was.
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// From where on, in bytes.
+        offset: u32,
+        /// What is wrong there.
+        what: &'static str,
+    },
+    /// A segment between others is not there.
+    Missing(PathBuf),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse(path) => write!(f, "{}: in use by another process", path.display()),
+            Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::UnknownVersion { path, version } => {
+                write!(f, "{}: format version {version} is not known to this version", path.display())
+            }
+            Self::Damaged { path, offset, what } => write!(f, "{}: offset {offset}: {what}", path.display()),
+            Self::Missing(path) => write!(f, "{}: is missing", path.display()),
+        }
+    }
+}
+
+impl Error for OpenError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Io { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// What was found when a spool was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Recovered {
+    /// Segments that were read.
+    pub segments: usize,
+    /// Records in them.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Queues that have or hold something.
+    pub queues: usize,
+    /// Messages that wait; one that is in several queues counts for each.
+    pub waiting: u64,
+    /// The log ends as one that was closed; else whoever wrote it was killed, and the end of it may be what was never
+    /// confirmed.
+    pub was_closed: bool,
+}
+
+/// What a log comes to.
+pub(super) struct Examined {
+    pub(super) index: Index,
+    /// Where the last segment ends.
+    pub(super) end: u32,
+    /// Up to here the log itself says that it was confirmed.
+    pub(super) confirmed: Position,
+    pub(super) recovered: Recovered,
+    /// Files that are not needed: those of a reclaim that was interrupted, and those made ahead.
+    pub(super) left_over: Vec<String>,
+}
+
+/// Of the first segment that a directory ever has.
+const FIRST_NUMBER: u32 = 1;
+
+/// Bytes of a file that are read at once.
+const AHEAD: usize = 1 << 20;
+
+/// Reads a directory and changes nothing.
+pub(super) fn examine(disk: &dyn Disk) -> Result<Examined, OpenError> {
+    let names = disk.list().map_err(|error| OpenError::Io { path: disk.path(""), error })?;
+    let numbers: BTreeSet<u32> = names.iter().filter_map(|name| number_of(name)).collect();
+    let mut left_over: Vec<String> = names.into_iter().filter(|name| is_spare(name)).collect();
+    let newest = newest(disk, &numbers)?;
+    let Some(Newest { number: newest, oldest, confirmed }) = newest else {
+        left_over.extend(numbers.iter().map(|&number| log_name(number)));
+        let index = Index::new(Segments::starting_at(FIRST_NUMBER));
+        return Ok(Examined {
+            index,
+            end: 0,
+            confirmed: Position::default(),
+            recovered: Recovered::default(),
+            left_over,
+        });
+    };
+    let is_needed = |number: &u32| (oldest..=newest).contains(number);
+    left_over.extend(numbers.iter().filter(|number| !is_needed(number)).map(|&number| log_name(number)));
+    if let Some(missing) = (oldest..=newest).find(|number| !numbers.contains(number)) {
+        return Err(OpenError::Missing(disk.path(&log_name(missing))));
+    }
+    let mut reading =
+        Reading { disk, index: Index::new(Segments::starting_at(oldest)), recovered: Recovered::default(), confirmed };
+    let mut end = 0;
+    for number in oldest..=newest {
+        end = reading.segment(number, number == newest)?;
+    }
+    let Reading { mut index, mut recovered, confirmed, .. } = reading;
+    index.forget_empty_queues();
+    (recovered.queues, recovered.waiting) = (index.queue_count(), index.references());
+    Ok(Examined { index, end, confirmed, recovered, left_over })
+}
+
+/// Makes sure that what was read stays as it was read, and removes what is not needed. In this order: what says that a
+/// segment is not needed, and the copies of what lived there, may be among what was never confirmed.
+pub(super) fn settle(disk: &dyn Disk, found: &Examined) -> Result<(), OpenError> {
+    if found.index.segments.len() > 0 {
+        let name = log_name(found.index.segments.newest());
+        let settled = disk.open(&name).and_then(|file| write_again(&mut Window::new(file, 0), found));
+        settled.map_err(|error| OpenError::Io { path: disk.path(&name), error })?;
+        disk.sync_names().map_err(|error| OpenError::Io { path: disk.path(""), error })?;
+    }
+    // From the highest number on: above one that is not there, none may be.
+    for name in found.left_over.iter().rev() {
+        disk.remove(name).map_err(|error| OpenError::Io { path: disk.path(name), error })?;
+    }
+    disk.sync_names().map_err(|error| OpenError::Io { path: disk.path(""), error })
+}
+
+/// What was never confirmed may have been read from the system's memory, and not be on the disk; not even a confirmation
+/// would bring it there if one has failed before. So it is written again.
+fn write_again(window: &mut Window, found: &Examined) -> io::Result<()> {
+    let is_confirmed = found.confirmed.segment() == found.index.segments.newest();
+    let from = if is_confirmed { found.confirmed.offset() } else { FIRST_RECORD };
+    copy_in_place(window, from..found.end)
+}
+
+/// Reads a stretch of a file, writes it again, and has that confirmed.
+pub(super) fn copy_in_place(window: &mut Window, stretch: Range<u32>) -> io::Result<()> {
+    let (mut offset, end) = (u64::from(stretch.start), u64::from(stretch.end));
+    while offset < end {
+        let length = AHEAD.min((end - offset) as usize);
+        let bytes = window.bytes(offset, length)?.to_vec();
+        if bytes.len() < length {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        write_all(window.file(), &bytes, offset)?;
+        offset += length as u64;
+    }
+    window.file().sync()
+}
+
+/// The segment that was written last.
+struct Newest {
+    number: u32,
+    /// The oldest one that it needs.
+    oldest: u32,
+    /// What those above say was confirmed: the first write to one is preceded by the confirmation of all before.
+    confirmed: Position,
+}
+
+/// Goes back from the highest number to the first segment that was begun. Those above it were made ahead, or their first
+/// write was never confirmed.
+fn newest(disk: &dyn Disk, numbers: &BTreeSet<u32>) -> Result<Option<Newest>, OpenError> {
+    let mut confirmed = Position::default();
+    let mut above = None;
+    for &number in numbers.iter().rev() {
+        // They are made in a row: above one that is not there, none can be.
+        if above.is_some_and(|above| above != number + 1) {
+            return Err(OpenError::Missing(disk.path(&log_name(number + 1))));
+        }
+        let (mut window, header) = open(disk, number)?;
+        let seed = header.seed();
+        let io = |error| OpenError::Io { path: disk.path(&log_name(number)), error };
+        let first = window.record(Spot { seed, offset: FIRST_RECORD }, u32::MAX).map_err(io)?;
+        if let Found::Record { record: Record::Begin { oldest, .. }, .. } = first {
+            let mut oldest = oldest;
+            let path = || disk.path(&log_name(number));
+            walk(&mut window, seed, u32::MAX, |_, record| {
+                if let Record::Reclaimed { oldest: later } = record {
+                    oldest = *later;
+                }
+            })
+            .map_err(|error| OpenError::Io { path: path(), error })?;
+            if oldest > number {
+                return Err(OpenError::Damaged { path: path(), offset: FIRST_RECORD, what: "segments in no order" });
+            }
+            return Ok(Some(Newest { number, oldest, confirmed }));
+        }
+        refuse_if_short(disk, &window, &header)?;
+        confirmed = confirmed.max(confirmed_by(&mut window, seed, FIRST_RECORD).map_err(io)?);
+        if confirmed > Position::new(number, FIRST_RECORD) {
+            let path = disk.path(&log_name(number));
+            return Err(OpenError::Damaged { path, offset: FIRST_RECORD, what: "no record, and records behind it" });
+        }
+        above = Some(number);
+    }
+    match above {
+        Some(above) if above != FIRST_NUMBER => Err(OpenError::Missing(disk.path(&log_name(above - 1)))),
+        _ => Ok(None),
+    }
+}
+
+/// A segment and its header.
+fn open(disk: &dyn Disk, number: u32) -> Result<(Window, Header), OpenError> {
+    let path = || disk.path(&log_name(number));
+    let io = |error| OpenError::Io { path: path(), error };
+    let file = disk.open(&log_name(number)).map_err(io)?;
+    match Header::read(&*file).map_err(io)? {
+        Ok(header) if header.number == number => Ok((Window::new(file, AHEAD), header)),
+        Err(BadHeader::Version(version)) => Err(OpenError::UnknownVersion { path: path(), version }),
+        Ok(_) => Err(OpenError::Damaged { path: path(), offset: 0, what: "the header of another segment" }),
+        Err(BadHeader::Damaged) => Err(OpenError::Damaged { path: path(), offset: 0, what: "no header of a segment" }),
+    }
+}
+
+/// A segment has its length as long as no other has begun behind it.
+fn refuse_if_short(disk: &dyn Disk, window: &Window, header: &Header) -> Result<(), OpenError> {
+    let path = || disk.path(&log_name(header.number));
+    let length = window.file().length().map_err(|error| OpenError::Io { path: path(), error })?;
+    if length < u64::from(header.file_bytes) {
+        return Err(OpenError::Damaged { path: path(), offset: length as u32, what: "the rest was cut off" });
+    }
+    Ok(())
+}
+
+/// Where a walk through a segment came to its end, and why if not at the limit.
+pub(super) struct WalkEnd {
+    pub(super) offset: u32,
+    pub(super) bad: Option<Bad>,
+    pub(super) records: u64,
+}
+
+/// Goes through the records of a segment up to `limit`, or to the first that is none.
+pub(super) fn walk(
+    window: &mut Window,
+    seed: u32,
+    limit: u32,
+    mut each: impl FnMut(u32, &Record<'_>),
+) -> io::Result<WalkEnd> {
+    let mut end = WalkEnd { offset: FIRST_RECORD, bad: None, records: 0 };
+    while end.offset < limit {
+        match window.record(Spot { seed, offset: end.offset }, limit)? {
+            Found::Record { record, next } => {
+                each(end.offset, &record);
+                end.offset = next;
+                end.records += 1;
+            }
+            Found::Bad(bad) => {
+                end.bad = Some(bad);
+                break;
+            }
+        }
+    }
+    Ok(end)
+}
+
+/// The largest position that records from here on say was safe.
+pub(super) fn confirmed_by(window: &mut Window, seed: u32, from: u32) -> io::Result<Position> {
+    let mut confirmed = Position::default();
+    let length = window.file().length()?.min(u64::from(u32::MAX)) as u32;
+    let mut offset = from;
+    while offset < length {
+        let bytes = window.bytes(u64::from(offset), record::SYNCED_BYTES as usize)?;
+        let spot = Spot { seed, offset };
+        if record::may_be_synced(bytes)
+            && let Ok(Record::Synced(position)) = record::parse(bytes, spot)
+        {
+            confirmed = confirmed.max(position);
+        }
+        offset += 8;
+    }
+    Ok(confirmed)
+}
+
+struct Reading<'a> {
+    disk: &'a dyn Disk,
+    index: Index,
+    recovered: Recovered,
+    confirmed: Position,
+}
+
+impl Reading<'_> {
+    /// Reads a segment. Where it ends.
+    fn segment(&mut self, number: u32, is_newest: bool) -> Result<u32, OpenError> {
+        let path = || self.disk.path(&log_name(number));
+        let io = |error| OpenError::Io { path: path(), error };
+        let limit = if is_newest { u32::MAX } else { self.end_of(number)? };
+        let (mut window, header) = open(self.disk, number)?;
+        let seed = header.seed();
+        if is_newest {
+            refuse_if_short(self.disk, &window, &header)?;
+        }
+        self.index.segments.push(seed);
+        let Self { index, recovered, confirmed, .. } = self;
+        let end = walk(&mut window, seed, limit, |offset, record| {
+            recovered.was_closed = *record == Record::Closed;
+            if let Record::Synced(position) = record {
+                *confirmed = (*confirmed).max(*position);
+            }
+            index.apply(record, Position::new(number, offset));
+        });
+        let end = end.map_err(io)?;
+        if let Some(bad) = end.bad {
+            // The end of the last segment is where nothing was written yet, or where a write was never confirmed. With a
+            // confirmation behind it, it is neither.
+            let behind = confirmed_by(&mut window, seed, end.offset).map_err(io)?;
+            let is_hole =
+                !is_newest || bad == Bad::Unknown || behind.max(*confirmed) > Position::new(number, end.offset);
+            if is_hole {
+                return Err(OpenError::Damaged { path: path(), offset: end.offset, what: bad.text() });
+            }
+        }
+        if let Some(segment) = self.index.segments.get_mut(number) {
+            segment.end = end.offset;
+        }
+        self.recovered.segments += 1;
+        self.recovered.records += end.records;
+        self.recovered.bytes += u64::from(end.offset);
+        Ok(end.offset)
+    }
+
+    /// Where a segment ends, which the next one says.
+    fn end_of(&self, number: u32) -> Result<u32, OpenError> {
+        let next = number + 1;
+        let path = || self.disk.path(&log_name(next));
+        let (mut window, header) = open(self.disk, next)?;
+        window.read_ahead(64);
+        match window.record(Spot { seed: header.seed(), offset: FIRST_RECORD }, u32::MAX) {
+            Ok(Found::Record { record: Record::Begin { previous_end, .. }, .. }) => Ok(previous_end),
+            Ok(_) => Err(OpenError::Damaged { path: path(), offset: FIRST_RECORD, what: "no first record" }),
+            Err(error) => Err(OpenError::Io { path: path(), error }),
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The whole spool, on a disk in memory and on a real one.
+
+mod calls;
+mod damage;
+mod directory;
+mod leaving;
+mod memory_disk;
+mod model;
+mod opening;
+mod properties;
+mod reclaiming;
+mod rig;
+mod waking;
+
+use proptest::test_runner::{Config as ProptestConfig, RngSeed};
+
+pub(super) use memory_disk::MemoryDisk;
+
+use super::{Options, Place, QueueId, Sequence, Sync};
+
+/// Small enough for a few messages to fill a segment.
+const SMALL: Options = Options { sync: Sync::Always, segment_bytes: 4096, write_bytes: 1024, congested_bytes: 8192 };
+
+/// The same cases each time, unless `PROPTEST_RNG_SEED` or `PROPTEST_CASES` ask for others.
+fn fixed(cases: u32) -> ProptestConfig {
+    let asked = ProptestConfig::default();
+    let is_set = |name| std::env::var_os(name).is_some();
+    ProptestConfig {
+        cases: if is_set("PROPTEST_CASES") { asked.cases } else { cases },
+        rng_seed: if is_set("PROPTEST_RNG_SEED") { asked.rng_seed } else { RngSeed::Fixed(7) },
+        failure_persistence: None,
+        ..asked
+    }
+}
+
+fn untagged(place: Place) -> (Place, Vec<u8>) {
+    (place, Vec::new())
+}
+
+fn place(queue: u64, sequence: u64) -> Place {
+    Place { queue: QueueId(queue), sequence: Sequence(sequence) }
+}

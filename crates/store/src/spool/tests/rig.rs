@@ -1,0 +1,193 @@
+//! A spool, its committer and its disk in one hand, beside a model.
+
+use std::sync::Arc;
+
+use super::{
+    memory_disk::{Faults, MemoryDisk},
+    model::{Call, Model},
+};
+use crate::spool::{
+    Options, Position, Spool, Sync,
+    committer::{Committer, Step},
+    reclaim::Pieces,
+    recovery::OpenError,
+};
+
+pub(crate) struct Rig {
+    pub(crate) disk: MemoryDisk,
+    pub(crate) options: Options,
+    pieces: Option<Pieces>,
+    pub(crate) spool: Spool,
+    committer: Committer,
+    /// What was after each call, and where the log ended then: from the last one that is known to be safe on.
+    history: Vec<(Position, Model)>,
+}
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum End {
+    Closed,
+    Killed,
+    PowerCut(u64),
+    /// Killed, and the last writes may be what was never confirmed, as far as anybody can tell.
+    Doubted,
+}
+
+impl Rig {
+    pub(crate) fn new(options: Options) -> Self {
+        let disk = MemoryDisk::default();
+        let (spool, committer, _) = Spool::open_on(Arc::new(disk.clone()), options).unwrap();
+        let history = vec![(Position::default(), Model::default())];
+        Self { disk, options, pieces: None, spool, committer, history }
+    }
+
+    /// Copies in steps of these, also when it is opened again.
+    pub(crate) fn copying_in(mut self, pieces: Pieces) -> Self {
+        self.committer.reclaim().set_pieces(pieces);
+        Self { pieces: Some(pieces), ..self }
+    }
+
+    pub(crate) fn model(&self) -> &Model {
+        &self.history.last().expect("there is always one").1
+    }
+
+    pub(crate) fn call(&mut self, call: &Call) {
+        let mut model = self.model().clone();
+        let mut batch = self.spool.begin();
+        call.apply(&mut batch, &mut model);
+        let end = batch.end();
+        drop(batch);
+        self.history.push((end, model));
+    }
+
+    /// Lets the committer work until there is nothing to do. Whether all is safe.
+    pub(crate) fn commit(&mut self) -> bool {
+        self.work(1_000) == Step::Idle
+    }
+
+    /// At most so many steps, and whatever was put off is due.
+    pub(crate) fn work(&mut self, steps: usize) -> Step {
+        self.committer.pass_time();
+        let mut step = Step::More;
+        for _ in 0..steps {
+            step = self.committer.step();
+            if step != Step::More {
+                break;
+            }
+        }
+        self.forget_history();
+        step
+    }
+
+    pub(crate) fn is_copying(&mut self) -> bool {
+        self.committer.reclaim().is_copying()
+    }
+
+    pub(crate) fn oldest(&self) -> u32 {
+        self.spool.shared.log().index.segments.oldest()
+    }
+
+    /// All states until now stay possible, whatever is written.
+    pub(crate) fn keep_history<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        let history = self.history.clone();
+        let result = work(self);
+        self.history = history;
+        result
+    }
+
+    /// What is safe was in the last state that is, and may not be lost.
+    fn forget_history(&mut self) {
+        let synced = self.spool.shared.log().synced;
+        forget_before(&mut self.history, synced);
+    }
+
+    pub(crate) fn assert_as_model(&self) {
+        assert_eq!(&Model::of(&self.spool), self.model());
+    }
+
+    /// Ends it and opens it again: it has to be what it was at the last call, or at one since the last that was safe.
+    pub(crate) fn end(self, end: End) -> Self {
+        self.leave(end).open().unwrap()
+    }
+
+    /// The same, with the disk changed in between.
+    pub(crate) fn try_end(self, end: End, change: impl FnOnce(&MemoryDisk)) -> Result<Self, OpenError> {
+        let left = self.leave(end);
+        change(&left.disk);
+        left.open()
+    }
+
+    pub(crate) fn leave(self, end: End) -> Left {
+        let Self { mut disk, options, pieces, spool, committer, mut history } = self;
+        if matches!((end, options.sync), (End::Killed, _) | (End::PowerCut(_), Sync::Always)) {
+            forget_before(&mut history, spool.durable());
+        }
+        match end {
+            End::Closed => {
+                disk.set_faults(|faults| *faults = Default::default());
+                committer.close();
+                history.drain(..history.len() - 1);
+            }
+            End::Killed | End::Doubted => drop(committer),
+            End::PowerCut(seed) => {
+                drop(committer);
+                disk = disk.after_power_cut(seed);
+            }
+        }
+        drop(spool);
+        disk.set_faults(|faults| *faults = Default::default());
+        let models = history.into_iter().map(|(_, model)| model).collect();
+        Left { disk, options, pieces, end, models }
+    }
+}
+
+/// What a process left behind.
+pub(crate) struct Left {
+    pub(crate) disk: MemoryDisk,
+    options: Options,
+    pieces: Option<Pieces>,
+    end: End,
+    /// It has to hold one of these.
+    models: Vec<Model>,
+}
+
+impl Left {
+    pub(crate) fn open(self) -> Result<Rig, OpenError> {
+        let Self { disk, options, pieces, end, mut models } = self;
+        let (spool, mut committer, recovered) = Spool::open_on(Arc::new(disk.clone()), options)?;
+        assert!(recovered.was_closed || !matches!(end, End::Closed), "{recovered:?}");
+        let model = models.swap_remove(found(&spool, &models, end));
+        pieces.into_iter().for_each(|pieces| committer.reclaim().set_pieces(pieces));
+        Ok(Rig { disk, options, pieces, spool, committer, history: vec![(Position::default(), model)] })
+    }
+
+    /// Somebody opens it with these faults, and is gone. Whether it was open.
+    pub(crate) fn try_open(&mut self, faults: Faults) -> bool {
+        self.disk.set_faults(|all| *all = faults);
+        let opened = Spool::open_on(Arc::new(self.disk.clone()), self.options);
+        self.disk.set_faults(|all| *all = Default::default());
+        if let Ok((spool, ..)) = &opened {
+            // Who has told it has to stay with it.
+            let model = self.models.swap_remove(found(spool, &self.models, self.end));
+            self.models = vec![model];
+        }
+        opened.is_ok()
+    }
+
+    pub(crate) fn cut_power(&mut self, seed: u64) {
+        self.disk = self.disk.after_power_cut(seed);
+    }
+}
+
+fn found(spool: &Spool, models: &[Model], end: End) -> usize {
+    let found = Model::of(spool);
+    let index = models.iter().position(|model| *model == found);
+    index.unwrap_or_else(|| {
+        panic!("{end:?}: found {found:?}\nneither {:?}\nnor one of {} later ones", models[0], models.len() - 1)
+    })
+}
+
+fn forget_before(history: &mut Vec<(Position, Model)>, safe: Position) {
+    let safe = history.iter().rposition(|(end, _)| *end <= safe).unwrap_or(0);
+    history.drain(..safe);
+}
