@@ -10,14 +10,15 @@ use tenbin_codec::{ProtocolVersion, QoS};
 use crate::compare::CompareArgs;
 use crate::pattern::PatternArgs;
 use crate::run::{AgentArgs, RunArgs};
+use crate::scenario::SlowArgs;
 use crate::target::TargetArg;
 use crate::values::{positive_duration, qos, version};
 
 /// What the load generator can do.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
-    /// Repeat a published experiment on share groups and print the figures beside the published ones
-    Scenario(ScenarioArgs),
+    /// Repeat a published experiment, on share groups or on slow receivers, and print the figures beside the published ones
+    Scenario(Box<ScenarioCommand>),
     /// Put any load on any broker and say what became of each message; takes MQTTLoader's configuration
     Run(Box<RunArgs>),
     /// Measure the four patterns of one broker or several, and one subscriber or a share group on each
@@ -30,7 +31,25 @@ pub enum Command {
     Agent(AgentArgs),
 }
 
-/// Arguments of `scenario`. What is not given is as the scenario has it.
+/// `scenario`: on a share group, by name or file, or one of those that are something else.
+#[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct ScenarioCommand {
+    #[command(subcommand)]
+    pub(crate) other: Option<OtherScenario>,
+
+    #[command(flatten)]
+    pub(crate) shared: Option<ScenarioArgs>,
+}
+
+/// Scenarios without a share group.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum OtherScenario {
+    /// Receivers with lasting sessions, of which half become slow: what that does to the latency of the others
+    Slow(SlowArgs),
+}
+
+/// Arguments of `scenario` on a share group. What is not given is as the scenario has it.
 #[derive(Debug, Clone, Args)]
 pub struct ScenarioArgs {
     /// 1: all workers take 25 ms a message; 2: 25, 25 and 50 ms; step, pause, churn, burst and others of scenarios/; or

@@ -45,6 +45,17 @@ impl ChildBroker {
         Ok(broker)
     }
 
+    /// As [`ChildBroker::tenbin`], with what outlives it in `data`, and with this configuration.
+    pub(crate) async fn tenbin_with_data(data: &Path, config: Option<&Path>) -> Result<Self, LoadgenError> {
+        let program = own_program()?;
+        let mut command = Command::new(&program);
+        command.args(["broker", "--listen", "127.0.0.1:0", "--data"]).arg(data);
+        if let Some(config) = config {
+            command.arg("--config").arg(config);
+        }
+        Self::start(command).await
+    }
+
     fn tenbin_command(program: &Path, policy: Option<&str>) -> Command {
         let mut command = Command::new(program);
         command.args(["broker", "--listen", "127.0.0.1:0", "--ephemeral"]);

@@ -1,7 +1,8 @@
 //! Load on an MQTT broker, and what became of it.
 //!
 //! * `scenario` repeats the two published experiments on share groups: a publisher on a fixed schedule, three
-//!   workers of known speed, and the time that each message waits until its worker takes it.
+//!   workers of known speed, and the time that each message waits until its worker takes it. And the one on slow
+//!   receivers: what their slowness does to others.
 //! * `run` puts any load on any broker and says what became of each message; `pattern` and `compare` do so with several.
 //! * `throughput` finds how many messages a second any MQTT broker moves, and at what cost in processor time.
 //!
@@ -29,13 +30,14 @@ mod values;
 
 use std::io::{self, Write};
 
-pub use args::{Command, ScenarioArgs, ThroughputArgs};
+pub use args::{Command, ScenarioArgs, ScenarioCommand, ThroughputArgs};
 pub use clock::Clock;
 pub use compare::CompareArgs;
 pub use error::LoadgenError;
 pub use ledger::{Ledger, LedgerTotals, Receipt};
 pub use pattern::PatternArgs;
 pub use report::{Compared, write_comparison, write_run_report};
+pub use scenario::SlowArgs;
 
 /// Runs a subcommand to its end on a runtime of its own; results go to standard output, progress to standard
 /// error.
@@ -55,7 +57,7 @@ pub fn run_to(command: Command, out: &mut dyn Write) -> Result<(), LoadgenError>
     // One thread moves all bytes of the load; the processors are the broker's.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LoadgenError::Runtime)?;
     let result = match command {
-        Command::Scenario(args) => runtime.block_on(scenario::run(args, out)),
+        Command::Scenario(command) => runtime.block_on(scenario::run_command(*command, out)),
         Command::Run(args) => runtime.block_on(run::command::run(*args, out)),
         Command::Pattern(args) => runtime.block_on(pattern::run(args, out)),
         Command::Compare(args) => runtime.block_on(compare::run(*args, out)),

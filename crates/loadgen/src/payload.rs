@@ -22,12 +22,17 @@ impl Stamp {
 
     /// The payload.
     pub(crate) fn encode(self) -> Bytes {
-        let mut payload = BytesMut::with_capacity(Self::PAYLOAD_LEN);
+        self.encode_as(Self::PAYLOAD_LEN)
+    }
+
+    /// A payload of so many bytes, at least what the stamp takes.
+    pub(crate) fn encode_as(self, bytes: usize) -> Bytes {
+        let mut payload = BytesMut::with_capacity(bytes);
         payload.put_slice(MAGIC);
         payload.put_u64(self.run);
         payload.put_u64(self.sequence);
         payload.put_u64(self.created_ns);
-        payload.resize(Self::PAYLOAD_LEN, 0);
+        payload.resize(bytes.max(payload.len()), 0);
         payload.freeze()
     }
 
@@ -36,6 +41,11 @@ impl Stamp {
         if payload.len() != Self::PAYLOAD_LEN {
             return None;
         }
+        Self::decode_any(payload)
+    }
+
+    /// As [`Stamp::decode`], whatever the payload's size.
+    pub(crate) fn decode_any(payload: &[u8]) -> Option<Self> {
         let (run, rest) = payload.strip_prefix(MAGIC)?.split_first_chunk()?;
         let (sequence, rest) = rest.split_first_chunk()?;
         let (created_ns, _) = rest.split_first_chunk()?;
@@ -57,6 +67,9 @@ mod tests {
             let payload = stamp.encode();
             assert_eq!(payload.len(), Stamp::PAYLOAD_LEN);
             assert_eq!(Stamp::decode(&payload), Some(stamp));
+            let payload = stamp.encode_as(4096);
+            assert_eq!((payload.len(), Stamp::decode(&payload)), (4096, None));
+            assert_eq!(Stamp::decode_any(&payload), Some(stamp));
         }
     }
 
@@ -66,5 +79,6 @@ mod tests {
         assert_eq!(Stamp::decode(&payload[..99]), None);
         assert_eq!(Stamp::decode(&[0; 100]), None);
         assert_eq!(Stamp::decode(b""), None);
+        assert_eq!(Stamp::decode_any(&payload[..31]), None);
     }
 }

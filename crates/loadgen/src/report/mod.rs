@@ -17,10 +17,12 @@ mod scenario_page;
 mod scenario_tables;
 mod scenario_trace;
 mod series;
+mod slow_page;
 mod table;
 
 pub use comparison_page::{Compared, write as write_comparison};
 pub use run_report::write as write_run_report;
+pub(crate) use slow_page::write as write_slow;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

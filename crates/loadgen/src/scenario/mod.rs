@@ -17,6 +17,7 @@ mod schedule;
 mod shared;
 mod shipped;
 mod simulated;
+pub(crate) mod slow;
 mod stage;
 mod timeline;
 mod worker;
@@ -33,17 +34,28 @@ pub(crate) use published::{
 pub(crate) use run::RunRecord;
 pub use schedule::Schedule;
 pub(crate) use simulated::Simulated;
+pub use slow::SlowArgs;
 pub use timeline::{Pace, Slot, Timeline};
 pub(crate) use worker::WorkerRecord;
 
+use crate::args::OtherScenario;
 use crate::child_broker::ChildBroker;
 use crate::interrupt::unless_interrupted;
 use crate::progress::Progress;
 use crate::report::Report;
-use crate::{LoadgenError, ScenarioArgs};
+use crate::{LoadgenError, ScenarioArgs, ScenarioCommand};
+
+/// Runs whichever scenario is asked for.
+pub(crate) async fn run_command(command: ScenarioCommand, out: &mut dyn Write) -> Result<(), LoadgenError> {
+    match (command.other, command.shared) {
+        (Some(OtherScenario::Slow(args)), _) => slow::run(args, out).await,
+        (None, Some(args)) => run(args, out).await,
+        (None, None) => Err(LoadgenError::Arguments("which scenario? See --help".to_owned())),
+    }
+}
 
 /// Runs the scenario with every policy asked for and reports it.
-pub(crate) async fn run(args: ScenarioArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
+async fn run(args: ScenarioArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
     let plan = Plan::new(&args)?;
     unless_interrupted(run_all(&args, &plan, out)).await
 }

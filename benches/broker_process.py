@@ -1,0 +1,198 @@
+"""Brokers: those that a script starts and stops, and those that run already."""
+
+import argparse
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+RELEASE = HERE.parent / os.environ.get("CARGO_TARGET_DIR", "target") / "release"
+
+# Programs that are known by their file name: how they are started, with which configuration of benches/brokers, and with which
+# one where sessions and messages are to be kept on disk.
+PROGRAMS = {
+    "tenbin": ("{program} broker --listen 127.0.0.1:{port} --config {conf} --log warn", "tenbin.toml", "tenbin-persist.toml"),
+    "tenbin-relay": ("{program} 127.0.0.1:{port}", None, None),
+    "mosquitto": ("{program} -c {conf}", "mosquitto.conf", "mosquitto-persist.conf"),
+    "flashmq": ("{program} --config-file {conf}", "flashmq.conf", "flashmq-persist.conf"),
+}
+
+
+class Failed(Exception):
+    """A run that has no figures; its text is one line."""
+
+
+class Given:
+    """A broker that runs already."""
+
+    def __init__(self, name, host, port, pid):
+        self.name, self.host, self.port, self.pid = name, host, port, pid
+        self.how = f"{host}:{port}"
+
+    def keeping(self):
+        """What it keeps is up to who started it."""
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+class Started:
+    """A broker that is started for each run, so that none has anything left of the run before."""
+
+    # Below which each has a directory for what it keeps; None: that of temporary files.
+    data = None
+
+    def __init__(self, name, command, conf, keeping_conf=None, program=None):
+        self.name, self.command, self.conf, self.keeping_conf = name, command, conf, keeping_conf
+        # Its file name, if it is one of PROGRAMS.
+        self.program = program
+        self.host, self.how = "127.0.0.1", command
+
+    def keeping(self):
+        """The same with sessions and messages on disk; None if it has no such thing."""
+        if self.keeping_conf:
+            return Started(self.name, self.command, self.keeping_conf, program=self.program)
+        keeps = "{data}" in self.command or (self.conf and "{data}" in self.conf.read_text())
+        return self if keeps else None
+
+    def __enter__(self):
+        self.directory = tempfile.TemporaryDirectory(prefix="broker-", dir=self.data)
+        self.port = free_port()
+        data = Path(self.directory.name) / "data"
+        data.mkdir()
+        fill = lambda text: text.replace("{port}", str(self.port)).replace("{data}", str(data))
+        command = fill(self.command)
+        if self.conf:
+            path = Path(self.directory.name) / self.conf.name
+            path.write_text(fill(self.conf.read_text()))
+            command = command.replace("{conf}", shlex.quote(str(path)))
+        self.arguments = shlex.split(command)
+        self.said = tempfile.TemporaryFile()
+        try:
+            self.launch()
+        except Failed:
+            self.directory.cleanup()
+            raise
+        self.wait_until_it_listens()
+        return self
+
+    def launch(self):
+        """Starts the process, for the first time or once more, with all that it has kept."""
+        try:
+            self.process = subprocess.Popen(
+                self.arguments, stdin=subprocess.DEVNULL, stdout=self.said, stderr=self.said, cwd=self.directory.name)
+        except OSError as error:
+            raise Failed(f"cannot start {self.name}: {error}") from None
+        self.pid = self.process.pid
+
+    def end(self, how):
+        """Sends the signal `how` and waits for the end."""
+        self.process.send_signal(how)
+        self.process.wait(120)
+
+    def data_bytes(self):
+        files = (Path(self.directory.name) / "data").rglob("*")
+        return sum(file.stat().st_size for file in files if file.is_file())
+
+    def wait_until_it_listens(self):
+        deadline = time.monotonic() + 15
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                socket.create_connection((self.host, self.port), 1).close()
+                return
+            except OSError:
+                time.sleep(0.02)
+        said = self.last_words()
+        self.__exit__()
+        raise Failed(f"{self.name} does not listen: {said}")
+
+    def last_words(self):
+        self.said.seek(0)
+        lines = [line for line in self.said.read().decode(errors="replace").splitlines() if line.strip()]
+        return lines[-1].strip() if lines else "it said nothing"
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.said.close()
+        self.directory.cleanup()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def broker(text):
+    """Of one --broker."""
+    name, is_named, rest = text.partition("=")
+    if not is_named:
+        program = find_program(text)
+        if not program:
+            raise argparse.ArgumentTypeError(f"{text!r}: want tenbin, relay, mosquitto, flashmq, or NAME=…")
+        return of_program(name, program)
+    if "{port}" in rest or "{conf:" in rest:
+        conf = None
+        if "{conf:" in rest:
+            before, _, after = rest.partition("{conf:")
+            path, _, after = after.partition("}")
+            rest, conf = before + "{conf}" + after, Path(path).resolve()
+            if not conf.is_file():
+                raise argparse.ArgumentTypeError(f"{path!r} is no file")
+        return Started(name, rest, conf)
+    if Path(rest).name in PROGRAMS:
+        program = shutil.which(rest)
+        if not program:
+            raise argparse.ArgumentTypeError(f"{rest!r} is no program")
+        return of_program(name, str(Path(program).resolve()))
+    place, _, pid = rest.partition(",pid=")
+    host, _, port = place.rpartition(":")
+    if not host or not port.isdigit() or not (pid == "" or pid.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r}: want NAME=HOST:PORT[,pid=PID], NAME=COMMAND with {{port}}, or NAME=PROGRAM")
+    return Given(name, host, int(port), int(pid) if pid else None)
+
+
+def of_program(name, program):
+    command, *confs = PROGRAMS[Path(program).name]
+    confs = [conf and HERE / "brokers" / conf for conf in confs]
+    return Started(name, command.replace("{program}", shlex.quote(program)), *confs, program=Path(program).name)
+
+
+def find_program(name):
+    """Ours of the release build; others where programs are."""
+    name = {"relay": "tenbin-relay"}.get(name, name)
+    if name not in PROGRAMS:
+        return None
+    own = RELEASE / name
+    if own.is_file():
+        return str(own)
+    return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+
+
+def resident_kib(pid, what="VmRSS"):
+    """Resident memory; with VmHWM the most that there ever was."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{what}:"):
+            return int(line.split()[1])
+    raise Failed(f"process {pid} has ended")
+
+
+def is_memory(directory):
+    done = subprocess.run(["stat", "-f", "-c", "%T", directory], capture_output=True, text=True)
+    return done.stdout.strip() in ("tmpfs", "ramfs")

@@ -1,0 +1,206 @@
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+use tenbin_codec::{TopicFilter, TopicName};
+
+use crate::LoadgenError;
+use crate::payload::Stamp;
+use crate::values::{positive_duration, positive_number};
+
+/// Arguments of `scenario slow`.
+#[derive(Debug, Clone, Args)]
+pub struct SlowArgs {
+    /// Use a running broker instead of starting one with a data directory for each size
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(super) broker: Option<String>,
+
+    /// Configuration of the brokers that are started
+    #[arg(long, value_name = "FILE", conflicts_with = "broker")]
+    pub(super) config: Option<PathBuf>,
+
+    /// Where the brokers that are started keep their data, each in a directory that goes with it; a disk, not memory
+    /// [default: the directory of temporary files]
+    #[arg(long, value_name = "DIR", conflicts_with = "broker")]
+    pub(super) data: Option<PathBuf>,
+
+    /// Sizes of payloads, one after the other, in bytes or with a k in KiB, and how many a second are published; without a
+    /// number 5 MiB a second, but at most 400 messages
+    #[arg(long, value_name = "BYTES[:MSG/S],…", value_delimiter = ',', default_value = "4k,16k,64k,256k")]
+    pub(super) sizes: Vec<SizeLoad>,
+
+    /// Receivers that read whatever comes
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(super) normal: u16,
+
+    /// Receivers that become slow
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=1000))]
+    pub(super) slow: u16,
+
+    /// How much of what they get the slow ones read from then on: 0.1 is a tenth of the rate, 0 nothing at all
+    #[arg(long, value_name = "SHARE", default_value_t = 0.1, value_parser = share)]
+    pub(super) slow_reads: f64,
+
+    /// How long all receivers read
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_duration)]
+    pub(super) before: Duration,
+
+    /// How long from then on counts as the switch, and not yet as after it
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_duration)]
+    pub(super) switch: Duration,
+
+    /// How long after the switch is measured
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = positive_duration)]
+    pub(super) after: Duration,
+
+    /// How long the slow ones may take, once they read again, for what waits for them
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = positive_duration)]
+    pub(super) drain: Duration,
+
+    /// Where the broker tells, as a number, how many receivers it spools for
+    #[arg(long, value_name = "TOPIC", default_value = "$SYS/broker/clients/spooling")]
+    pub(super) spooling_topic: String,
+
+    /// Write normal-SIZE.csv (a row for each message and normal receiver), summary.json, report.html and its figures into
+    /// this directory
+    #[arg(long, value_name = "DIR")]
+    pub(super) out: Option<PathBuf>,
+}
+
+/// Payloads of one size, and how many of them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct SizeLoad {
+    pub(crate) bytes: usize,
+    pub(crate) messages_per_second: f64,
+}
+
+impl SlowArgs {
+    /// # Errors
+    /// A topic that is none; more messages than can be told apart.
+    pub(super) fn check(&self) -> Result<(), LoadgenError> {
+        self.spooling_filter()?;
+        let most = self.sizes.iter().map(|size| size.messages_per_second).fold(0.0, f64::max);
+        if most * self.published_for().as_secs_f64() > MESSAGES_MAX {
+            let text = format!("{most} messages a second for {:?} are more than {MESSAGES_MAX}", self.published_for());
+            return Err(LoadgenError::Arguments(text));
+        }
+        Ok(())
+    }
+
+    /// What the broker tells about spooling is found by.
+    ///
+    /// # Errors
+    /// It is no topic.
+    pub(super) fn spooling_filter(&self) -> Result<TopicFilter, LoadgenError> {
+        let wrong = || LoadgenError::Arguments(format!("--spooling-topic {:?} is no topic", self.spooling_topic));
+        TopicName::try_from(self.spooling_topic.as_str()).map_err(|_| wrong())?;
+        TopicFilter::try_from(self.spooling_topic.as_str()).map_err(|_| wrong())
+    }
+
+    pub(super) fn published_for(&self) -> Duration {
+        self.before + self.switch + self.after
+    }
+}
+
+impl SizeLoad {
+    /// Messages that are published in all.
+    pub(super) fn messages(self, args: &SlowArgs) -> u64 {
+        ((self.messages_per_second * args.published_for().as_secs_f64()).floor() as u64).max(1)
+    }
+
+    /// From one message to the next.
+    pub(super) fn interval_ns(self) -> f64 {
+        1e9 / self.messages_per_second
+    }
+}
+
+/// `4 KiB`.
+impl fmt::Display for SizeLoad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.bytes.is_multiple_of(1024) {
+            write!(f, "{} KiB", self.bytes / 1024)
+        } else {
+            write!(f, "{} B", self.bytes)
+        }
+    }
+}
+
+impl FromStr for SizeLoad {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (size, rate) = text.split_once(':').map_or((text, None), |(size, rate)| (size, Some(rate)));
+        let (number, unit) = size.strip_suffix(['k', 'K']).map_or((size, 1), |number| (number, 1024));
+        let bytes = number.parse::<usize>().ok().and_then(|number| number.checked_mul(unit));
+        let is_size = |bytes: &usize| (Stamp::PAYLOAD_LEN..=BYTES_MAX).contains(bytes);
+        let bytes = bytes.filter(is_size).ok_or_else(|| {
+            format!("{size:?}: want a size from {} bytes to {}k", Stamp::PAYLOAD_LEN, BYTES_MAX / 1024)
+        })?;
+        let messages_per_second = match rate {
+            Some(rate) => positive_number(rate)?,
+            None => (BYTES_PER_SECOND / bytes as f64).min(MESSAGES_PER_SECOND),
+        };
+        Ok(Self { bytes, messages_per_second })
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| "want a number from 0 to 1".to_owned())
+}
+
+/// What is published unless a rate is given. Twenty receivers get 100 MiB a second of it: a third of what two processors do
+/// that broker and receivers share, so that a queue is the slow ones' doing.
+const BYTES_PER_SECOND: f64 = 5.0 * 1024.0 * 1024.0;
+const MESSAGES_PER_SECOND: f64 = 400.0;
+
+/// Far below the largest packet that a broker takes by default.
+const BYTES_MAX: usize = 2 << 20;
+
+/// Each arrival is remembered.
+const MESSAGES_MAX: f64 = 1e6;
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: SlowArgs,
+    }
+
+    fn args(line: &str) -> Result<SlowArgs, clap::Error> {
+        Cli::try_parse_from(std::iter::once("slow").chain(line.split_whitespace())).map(|cli| cli.args)
+    }
+
+    #[test]
+    fn the_sizes_are_the_published_ones_each_at_a_rate_that_is_no_load() {
+        let sizes = args("").unwrap().sizes;
+        let pairs: Vec<_> = sizes.iter().map(|size| (size.bytes, size.messages_per_second)).collect();
+        assert_eq!(pairs, [(4096, 400.0), (16_384, 320.0), (65_536, 80.0), (262_144, 20.0)]);
+    }
+
+    #[test]
+    fn a_size_may_have_a_rate() {
+        assert_eq!("100:2.5".parse(), Ok(SizeLoad { bytes: 100, messages_per_second: 2.5 }));
+        assert_eq!("1K:1e3".parse(), Ok(SizeLoad { bytes: 1024, messages_per_second: 1e3 }));
+        for text in ["", "k", "99", "3000k", "4k:", "4k:0", "4k:x", "4kb", "-4k", "99999999999999999999k"] {
+            assert!(text.parse::<SizeLoad>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_refused() {
+        assert!(args("").unwrap().check().is_ok());
+        for line in ["--spooling-topic a/#", "--sizes 4k:1e5 --after 24m"] {
+            assert!(args(line).unwrap().check().is_err(), "{line}");
+        }
+        for line in ["--slow-reads 1.1", "--slow-reads -0.1", "--normal 0", "--broker a:1 --data b"] {
+            assert!(args(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Slow receivers: one publisher, one topic, receivers with sessions that outlive their connections, of which some begin to
+//! read slower than they get in the middle of the run; and what that does to the latency of the others (document 002 of
+//! the sources, §4.1: the published experiment had one normal and one slow receiver on a server).
+
+mod args;
+mod figures;
+mod latency;
+mod published;
+mod publisher;
+mod receiver;
+mod run;
+mod spooling;
+mod summary;
+mod table;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub use args::SlowArgs;
+pub(crate) use figures::SlowFigures;
+pub(crate) use latency::{Arrival, PHASES, PhaseLatency};
+pub(crate) use published::published;
+
+use crate::LoadgenError;
+use crate::child_broker::ChildBroker;
+use crate::interrupt::unless_interrupted;
+use crate::progress::Progress;
+use crate::report;
+
+/// Runs each size and reports it.
+pub(crate) async fn run(args: SlowArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
+    unless_interrupted(run_all(&args, out)).await
+}
+
+async fn run_all(args: &SlowArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
+    args.check()?;
+    table::write_head(out, args).map_err(LoadgenError::Print)?;
+    let mut found = Vec::new();
+    for size in &args.sizes {
+        let mut progress = Progress::new();
+        let figures = match &args.broker {
+            Some(address) => run::run(args, *size, address, None, &mut progress).await?,
+            None => {
+                let data = Data::below(args.data.as_deref());
+                let mut child = ChildBroker::tenbin_with_data(&data.0, args.config.as_deref()).await?;
+                let address = child.address().to_owned();
+                run::run(args, *size, &address, Some(&mut child), &mut progress).await?
+            }
+        };
+        drop(progress);
+        table::write_size(out, &figures).map_err(LoadgenError::Print)?;
+        found.push(figures);
+    }
+    table::write_goals(out, &found).map_err(LoadgenError::Print)?;
+    match &args.out {
+        Some(directory) => report::write_slow(directory, &table::head(args), &summary::summary(args, &found), &found),
+        None => Ok(()),
+    }
+}
+
+/// What a broker that was started keeps; gone with it.
+struct Data(PathBuf);
+
+impl Data {
+    fn below(directory: Option<&Path>) -> Self {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let name = format!("tenbin-slow-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
+        Self(directory.map_or_else(std::env::temp_dir, Path::to_owned).join(name))
+    }
+}
+
+impl Drop for Data {
+    fn drop(&mut self) {
+        // The broker may have failed before it made it.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

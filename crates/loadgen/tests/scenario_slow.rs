@@ -1,0 +1,107 @@
+//! `scenario slow` against a broker of the tests' own: what is measured, counted and written.
+
+mod fake_broker;
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use fake_broker::Faults;
+use serde_json::Value;
+use tenbin_loadgen::{Command, LoadgenError};
+
+#[derive(Debug, Parser)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Six tenths of a second, 120 messages.
+fn run(faults: Faults, options: &str) -> Result<String, LoadgenError> {
+    let address = fake_broker::start(faults);
+    let line = format!(
+        "tenbin scenario slow --broker {address} --sizes 4k:200 --normal 2 --slow 2 --before 200ms --switch 200ms \
+         --after 200ms {options}"
+    );
+    let cli = Cli::try_parse_from(line.split_whitespace()).expect("arguments are well-formed");
+    let mut out = Vec::new();
+    tenbin_loadgen::run_to(cli.command, &mut out)?;
+    Ok(String::from_utf8(out).expect("text"))
+}
+
+/// A directory for one test's files, removed at its end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("tenbin-loadgen-{name}-{}", std::process::id())))
+    }
+
+    fn read(&self, file: &str) -> String {
+        std::fs::read_to_string(self.0.join(file)).expect(file)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn each_phase_is_measured_and_what_waits_for_the_slow_ones_is_drained() {
+    let directory = Directory::new("slow");
+    let text = run(Faults::default(), &format!("--out {}", directory.0.display())).unwrap();
+    for part in ["4 KiB, 200 messages a second", "published: proposed", "n/a, the broker says nothing", "published 120"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(text.contains("normal: lost 0, duplicated 0, out of order 0\n"), "{text}");
+    assert!(text.contains("slow: lost 0, duplicated 0, out of order 0\n"), "{text}");
+
+    let summary: Value = serde_json::from_str(&directory.read("summary.json")).expect("JSON");
+    let size = &summary["sizes"][0];
+    // The first quarter of what is before is left out.
+    for (phase, messages) in [("before", 30), ("switch", 40), ("after", 40)] {
+        assert_eq!(size["latency_ms"][phase]["n"], 2 * messages, "{phase}");
+    }
+    assert_eq!(size["latency_ms"]["before"]["mean_to_mean_before"], 1.0);
+    assert_eq!(size["published_ratios"]["mean_after"]["proposed"], 0.81);
+    // Two read a tenth of 80 messages; a busy machine shifts it.
+    let backlog = size["backlog"].as_u64().expect("a number");
+    assert!((50..=240).contains(&backlog), "{backlog}");
+
+    assert_eq!(directory.read("normal-4_KiB.csv").lines().count(), 1 + 2 * 120);
+    let page = directory.read("report.html");
+    assert!(page.contains("<figure id=\"normal-4_KiB\">") && page.contains("Nothing lost"), "{page}");
+    roxmltree::Document::parse(&directory.read("normal-4_KiB.svg")).expect("a figure");
+}
+
+#[test]
+fn what_a_broker_loses_and_repeats_is_counted() {
+    let faults = Faults { lose: Some(30), duplicate: Some(50), ..Faults::default() };
+    let text = run(faults, "--slow-reads 0").unwrap();
+    for who in ["normal", "slow"] {
+        assert!(text.contains(&format!("{who}: lost 2, duplicated 2, out of order 0\n")), "{text}");
+    }
+    assert!(text.contains("missed: mean") && text.contains("lost 4"), "{text}");
+}
+
+#[test]
+fn a_broker_that_closes_connections_ends_the_run() {
+    let error = run(Faults { die: Some(40), ..Faults::default() }, "").unwrap_err();
+    assert!(error.to_string().contains("lost its connection"), "{error}");
+}
+
+#[test]
+fn the_other_scenarios_are_still_found_by_name() {
+    for (line, is_known) in [
+        ("scenario 2 --qos 1", true),
+        ("scenario step", true),
+        ("scenario slow --qos 1", false),
+        ("scenario 2 --sizes 4k", false),
+        ("scenario", false),
+    ] {
+        let line = format!("tenbin {line}");
+        assert_eq!(Cli::try_parse_from(line.split_whitespace()).is_ok(), is_known, "{line}");
+    }
+}
