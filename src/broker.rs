@@ -30,7 +30,7 @@ pub(crate) struct BrokerArgs {
     /// Threads that may serve clients: as many as the machine has processors unless given. As few of them are at work as there is work for.
     #[arg(long, value_name = "COUNT")]
     threads: Option<NonZeroUsize>,
-    /// Directory in which sessions, subscriptions, retained messages and Wills are kept, instead of the configured one: ./tenbin-data by default.
+    /// Directory in which sessions, subscriptions, messages that wait, retained messages and Wills are kept, instead of the configured one: ./tenbin-data by default.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Keeps nothing on disk: all is forgotten when the broker ends.

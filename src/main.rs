@@ -4,6 +4,7 @@
 mod broker;
 mod logging;
 mod passwd;
+mod store;
 
 use std::process::ExitCode;
 
@@ -23,6 +24,12 @@ enum Command {
     Broker(broker::BrokerArgs),
     /// Writes password files.
     Passwd(passwd::PasswdArgs),
+    /// Looks into a data directory.
+    ///
+    /// Nothing in it is changed, and no broker gets it meanwhile. Ends with 0 where all is fine, with 1 where something is
+    /// damaged, and with 2 where something cannot be read or was written by another version, or a broker uses the directory.
+    #[command(subcommand)]
+    Store(store::StoreCommand),
     /// Loads brokers and measures them.
     #[command(subcommand)]
     Loadgen(tenbin_loadgen::Command),
@@ -36,6 +43,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Broker(arguments) => broker::run(&arguments).map_err(|error| error.to_string()),
         Command::Passwd(arguments) => passwd::run(&arguments).map_err(|error| error.to_string()),
+        Command::Store(command) => return store::run(&command),
         Command::Loadgen(command) => tenbin_loadgen::run(command).map_err(|error| error.to_string()),
         Command::Explain(arguments) => tenbin_explain::run(&arguments).map_err(|error| error.to_string()),
         Command::Simulate(arguments) => tenbin_simulator::run(&arguments).map_err(|error| error.to_string()),

@@ -40,3 +40,29 @@ fn what_a_worker_dies_or_leaves_with_is_done_all_the_same() {
         assert!(text.contains("published 150, received 150, lost 0, duplicated 0, died with a worker"), "{text}");
     }
 }
+
+#[test]
+fn slow_receivers_get_all_that_waits_for_them_from_a_broker_with_a_data_directory() {
+    let data = std::env::temp_dir().join(format!("tenbin-scenario-slow-{}", std::process::id()));
+    let arguments =
+        "loadgen scenario slow --sizes 4k:100,16k:50 --normal 2 --slow 2 --before 500ms --switch 300ms --after 700ms";
+    let output = Command::new(env!("CARGO_BIN_EXE_tenbin"))
+        .args(arguments.split_whitespace())
+        .arg("--data")
+        .arg(&data)
+        .output()
+        .expect("our own binary");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    for size in ["4 KiB, 100 messages a second", "16 KiB, 50 messages a second"] {
+        assert!(text.contains(size), "{text}");
+    }
+    for who in ["normal", "slow"] {
+        let none = format!("  {who}: lost 0, duplicated 0, out of order 0\n");
+        assert_eq!(text.matches(&none).count(), 2, "{text}");
+    }
+    // Each broker's directory is gone; what it was made in is left to us.
+    let left = std::fs::read_dir(&data).expect("the directory that was named").count();
+    let _ = std::fs::remove_dir_all(&data);
+    assert_eq!(left, 0, "{text}");
+}

@@ -16,7 +16,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod dice;
 mod ledger;
 mod member;
 mod publisher;
@@ -55,7 +54,7 @@ fn run(qos: QoS, habits: &[Habit], messages: usize) -> Ledger {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let members = if is_full() { 200 } else { 50 };
-    let seed = dice::seed();
+    let seed = support::seed("TENBIN_CHURN_SEED");
     say(&format!("{qos}: {messages} messages, {members} members, seed {seed}"));
 
     let broker = BrokerProcess::start(&[]);

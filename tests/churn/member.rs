@@ -7,10 +7,9 @@ use tenbin_codec::{
     ProtocolVersion, Publish, QoS, ReasonCode, Unsubscribe, WriteBuffer,
 };
 
-use super::dice::Dice;
 use super::ledger::{Fate, Receipt};
 use super::stage::{FILTER, Stage};
-use super::support::{RawClient, Silence, filter, number_of, text};
+use super::support::{Dice, RawClient, Silence, filter, number_of, text};
 
 /// How a member comes and goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

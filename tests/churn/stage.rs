@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use tenbin_codec::QoS;
 
-use super::dice::Dice;
-use super::support::PATIENCE;
+use super::support::{Dice, PATIENCE};
 
 /// What all threads of a run know in common. Counters and flags are independent of each other: relaxed suffices
 /// for those, and stamps are drawn in sequence.

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use tenbin_codec::{Connect, Disconnect, DisconnectProperties, Packet, ProtocolVersion, QoS, ReasonCode, Subscribe};
 
-use super::random::{Random, rounds_or};
-use super::support::{BrokerProcess, PATIENCE, RawClient, encode, lasting, subscription};
-use super::{Stage, expiring};
+use super::expiring;
+use super::random::{announced_seed, rounds_or};
+use super::support::DataDirectory;
+use super::support::{BrokerProcess, Dice, PATIENCE, RawClient, encode, lasting, subscription};
 
 /// `TENBIN_ROUNDS` asks for more.
 const ROUNDS: usize = 5;
@@ -23,14 +24,14 @@ type Possible = [Vec<Session>; CLIENTS];
 
 #[test]
 fn sessions_are_as_their_clients_were_told_whenever_the_broker_is_killed() {
-    let mut random = Random::new();
-    let stage = Stage::new();
+    let mut random = Dice::new(announced_seed(), 0);
+    let stage = DataDirectory::new();
     let mut possible: Possible = std::array::from_fn(|_| vec![None]);
     let (rounds, mut told) = (rounds_or(ROUNDS), 0);
     for round in 0..rounds {
         let broker = stage.start();
         look(&broker, &mut possible, round);
-        let (address, lives) = (broker.address(), Duration::from_millis(100 + random.below(200)));
+        let (address, lives) = (broker.address(), Duration::from_millis(100 + random.within(0..200)));
         let killer = std::thread::spawn(move || {
             std::thread::sleep(lives);
             drop(broker);
@@ -58,10 +59,10 @@ fn look(broker: &BrokerProcess, possible: &mut Possible, round: usize) {
 }
 
 /// Until the broker is gone; how often it has told something.
-fn churn(address: SocketAddr, possible: &mut Possible, random: &mut Random) -> usize {
+fn churn(address: SocketAddr, possible: &mut Possible, random: &mut Dice) -> usize {
     let (mut open, mut told) = (Vec::new(), 0);
     loop {
-        let number = random.below(CLIENTS as u64) as usize;
+        let number = random.within(0..CLIENTS as u64) as usize;
         let step = come_and_go(address, number, &mut possible[number], random, &mut open);
         match step {
             Some(count) => told += count,
@@ -78,11 +79,11 @@ fn come_and_go(
     address: SocketAddr,
     number: usize,
     may_be: &mut Vec<Session>,
-    random: &mut Random,
+    random: &mut Dice,
     open: &mut Vec<RawClient>,
 ) -> Option<usize> {
-    let expiry = [0, 600, u32::MAX][random.below(3) as usize];
-    let connect = Connect { clean_start: random.below(3) == 0, ..expiring(&name(number), expiry) };
+    let expiry = [0, 600, u32::MAX][random.within(0..3) as usize];
+    let connect = Connect { clean_start: random.within(0..3) == 0, ..expiring(&name(number), expiry) };
     let clean_start = connect.clean_start;
     // Sent, and perhaps done.
     let before = may_be.clone();
@@ -110,7 +111,7 @@ fn come_and_go(
     );
     *may_be = was.into_iter().map(goes_on).collect();
     let mut told = 1;
-    if random.below(2) == 0 {
+    if random.within(0..2) == 0 {
         let (packet_id, user_properties) = (client.next_id(), Vec::new());
         let subscriptions = vec![subscription(&name(number), QoS::AtLeastOnce)];
         let subscribe = Subscribe { packet_id, subscription_identifier: None, user_properties, subscriptions };
@@ -118,13 +119,13 @@ fn come_and_go(
             may_be.push(Some(true));
         }
         client.try_send_bytes(&encode(&Packet::Subscribe(subscribe), ProtocolVersion::V5));
-        if random.below(3) > 0 {
+        if random.within(0..3) > 0 {
             let Ok(Packet::SubAck(_)) = client.try_receive(PATIENCE) else { return None };
             *may_be = vec![(expiry > 0).then_some(true)];
             told += 1;
         }
     }
-    match random.below(4) {
+    match random.within(0..4) {
         0 => client.cut(),
         1 => open.push(client), // the next one takes over
         2 => client.try_send_bytes(&encode(&disconnect(None), ProtocolVersion::V5)),

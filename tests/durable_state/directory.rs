@@ -6,11 +6,11 @@ use tenbin_store::LockedDirectory;
 use tenbin_store::state::{Change, Options, State, Table};
 
 use super::support::{ConfigFile, PATIENCE, RawClient, retained, topic, with_expiry};
-use super::{Stage, expiring};
+use super::{DataDirectory, expiring};
 
 #[test]
 fn a_second_broker_on_one_directory_is_refused() {
-    let stage = Stage::new();
+    let stage = DataDirectory::new();
     let broker = stage.start();
     let said = stage.refusal();
     let path = stage.path().display().to_string();
@@ -22,7 +22,7 @@ fn a_second_broker_on_one_directory_is_refused() {
 
 #[test]
 fn a_broker_that_was_told_to_end_leaves_a_directory_that_the_next_one_takes() {
-    let stage = Stage::new();
+    let stage = DataDirectory::new();
     for _ in 0..2 {
         let mut broker = stage.start();
         broker.assert_serves();
@@ -33,7 +33,7 @@ fn a_broker_that_was_told_to_end_leaves_a_directory_that_the_next_one_takes() {
 
 #[test]
 fn another_format_is_refused_by_its_number() {
-    let stage = Stage::new();
+    let stage = DataDirectory::new();
     drop(stage.start());
     change(stage.path(), Table::Meta, b"format version", &9_u32.to_le_bytes());
     let said = stage.refusal();
@@ -43,7 +43,7 @@ fn another_format_is_refused_by_its_number() {
 #[test]
 fn a_record_that_cannot_be_read_is_named_and_nothing_is_thrown_away() {
     for table in [Table::Sessions, Table::Retained, Table::Wills, Table::Subscriptions] {
-        let stage = Stage::new();
+        let stage = DataDirectory::new();
         drop(stage.start());
         change(stage.path(), table, b"some client\n", &[200; 7]);
         for _ in 0..2 {
@@ -56,7 +56,7 @@ fn a_record_that_cannot_be_read_is_named_and_nothing_is_thrown_away() {
 
 #[test]
 fn a_damaged_journal_is_named_and_is_as_it_was_and_a_torn_one_is_told_of_and_kept() {
-    let stage = Stage::new();
+    let stage = DataDirectory::new();
     let broker = stage.start();
     let mut client = broker.v5("client");
     for number in 0..300 {
@@ -84,7 +84,7 @@ fn a_damaged_journal_is_named_and_is_as_it_was_and_a_torn_one_is_told_of_and_kep
 
 #[test]
 fn a_data_directory_that_cannot_be_made_is_named() {
-    let stage = Stage::new();
+    let stage = DataDirectory::new();
     std::fs::write(stage.path().join("state"), "").expect("ours to write");
     let said = stage.refusal();
     assert!(said.contains("state: "), "{said}");
@@ -92,7 +92,7 @@ fn a_data_directory_that_cannot_be_made_is_named() {
 
 #[test]
 fn the_broker_tells_of_its_store() {
-    let stage = Stage::new();
+    let stage = DataDirectory::new();
     let broker = stage.start();
     let mut client = broker.v5("client");
     client.subscribe("$SYS/broker/store/state/health", QoS::AtMostOnce);
@@ -101,7 +101,7 @@ fn the_broker_tells_of_its_store() {
 
 #[test]
 fn what_is_over_is_not_on_the_disk_any_more() {
-    let stage = Stage::new();
+    let stage = DataDirectory::new();
     let config = ConfigFile::new("[sys]\ninterval_seconds = 1\n");
     let mut broker = stage.start_with(&["--config", config.path()]);
     let mut client = broker.connect(Connect { will: Some(will()), ..expiring("client", 600) });

@@ -10,10 +10,10 @@ use tenbin_codec::{
 };
 
 use super::expiring;
-use super::small_disk::SmallDisk;
+
 use super::support::{
-    BrokerProcess, ConfigFile, PATIENCE, RawClient, Silence, at_qos, lasting, message, retained, subscription, text,
-    topic,
+    BrokerProcess, ConfigFile, PATIENCE, RawClient, Silence, SmallDisk, at_qos, lasting, message, retained,
+    subscription, text, topic,
 };
 
 /// A disk that becomes full, and brokers on it.
@@ -56,7 +56,7 @@ impl FullDisk {
 
 #[test]
 fn on_a_full_disk_nothing_is_acknowledged_that_is_not_kept_and_everything_else_goes_on() {
-    let Some(disk) = SmallDisk::mount(4) else { return };
+    let Some(disk) = SmallDisk::mount(200) else { return };
     let data = disk.path().join("data");
     let data = data.to_str().expect("a target directory with a readable name");
     let config = ConfigFile::new("[connections]\nconnect_timeout_ms = 1000\n");
@@ -118,7 +118,7 @@ fn wait_for_log(broker: &BrokerProcess, words: &str) {
 
 #[test]
 fn mqtt_3_1_2_4_a_client_is_not_told_of_a_clean_start_that_the_disk_may_take_back() {
-    let Some(mut disk) = FullDisk::mount(4) else { return };
+    let Some(mut disk) = FullDisk::mount(200) else { return };
     let broker = disk.start();
     let address = broker.address();
     for client in ["v5", "other"] {
@@ -160,7 +160,7 @@ fn mqtt_3_1_2_4_a_client_is_not_told_of_a_clean_start_that_the_disk_may_take_bac
 
 #[test]
 fn a_connect_that_is_refused_leaves_all_as_it_was() {
-    let Some(mut disk) = FullDisk::mount(4) else { return };
+    let Some(mut disk) = FullDisk::mount(200) else { return };
     let broker = disk.start();
     let address = broker.address();
     let with_will = |connect: Connect, delay, bytes: usize| {
@@ -200,7 +200,7 @@ fn a_connect_that_is_refused_leaves_all_as_it_was() {
 
 #[test]
 fn mqtt_4_3_3_a_qos_2_message_that_comes_again_is_not_acknowledged_before_it_is_kept() {
-    let Some(mut disk) = FullDisk::mount(4) else { return };
+    let Some(mut disk) = FullDisk::mount(200) else { return };
     let broker = disk.start();
     let connect = || broker.connect(lasting(ProtocolVersion::V5, "client"));
     let mut client = connect();
@@ -234,7 +234,7 @@ fn mqtt_4_3_3_a_qos_2_message_that_comes_again_is_not_acknowledged_before_it_is_
 
 #[test]
 fn mqtt_3_1_2_22_a_client_whose_answers_wait_for_the_disk_is_not_taken_for_dead() {
-    let Some(mut disk) = FullDisk::mount(4) else { return };
+    let Some(mut disk) = FullDisk::mount(200) else { return };
     let broker = disk.start();
     let connect = |connect| Connect { keep_alive: 2, ..connect };
     let mut publisher = broker.connect(connect(Connect::new(ProtocolVersion::V5, text("publisher"))));
@@ -269,7 +269,7 @@ fn mqtt_3_1_2_22_a_client_whose_answers_wait_for_the_disk_is_not_taken_for_dead(
 
 #[test]
 fn where_too_much_waits_for_the_disk_nothing_more_is_kept_and_everybody_gets_messages() {
-    let Some(mut disk) = FullDisk::mount(300) else { return };
+    let Some(mut disk) = FullDisk::mount(500) else { return };
     let broker = disk.start();
     let mut lasting_one = broker.connect(lasting(ProtocolVersion::V5, "lasting"));
     let mut live = broker.v5("live");

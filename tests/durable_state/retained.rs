@@ -2,12 +2,12 @@ use std::time::Duration;
 
 use tenbin_codec::{MessageProperties, Publish, QoS, ReasonCode};
 
-use super::Stage;
+use super::DataDirectory;
 use super::support::{BrokerProcess, QOS_ALL, at_qos, retained, text, with_expiry};
 
 #[test]
 fn retained_messages_are_there_after_a_kill_as_they_were_acknowledged() {
-    let stage = Stage::new();
+    let stage = DataDirectory::new();
     let broker = stage.start();
     let mut client = broker.v5("client");
     for publish in [
@@ -36,7 +36,7 @@ fn retained_messages_are_there_after_a_kill_as_they_were_acknowledged() {
 
 #[test]
 fn a_message_keeps_its_properties_and_its_qos() {
-    let stage = Stage::new();
+    let stage = DataDirectory::new();
     let properties = MessageProperties {
         payload_format_indicator: Some(true),
         content_type: Some(text("text/plain")),
@@ -63,7 +63,7 @@ fn a_message_keeps_its_properties_and_its_qos() {
 
 #[test]
 fn mqtt_3_3_2_5_a_message_expires_by_the_time_on_the_wall() {
-    let stage = Stage::new();
+    let stage = DataDirectory::new();
     let broker = stage.start();
     let mut client = broker.v5("client");
     client.publish_with(with_expiry(retained("over", "1"), 2));

@@ -3,11 +3,11 @@ use std::time::Duration;
 use tenbin_codec::{Connect, ProtocolVersion, QoS, ReasonCode, Subscription, SubscriptionOptions};
 
 use super::support::{ConfigFile, PATIENCE, RawClient, VERSIONS, at_qos, lasting, retained, share, subscription, text};
-use super::{Stage, expiring};
+use super::{DataDirectory, expiring};
 
 #[test]
 fn a_session_and_its_subscriptions_are_there_after_a_kill() {
-    let stage = Stage::new();
+    let stage = DataDirectory::new();
     let broker = stage.start();
     for version in VERSIONS {
         let (mut client, connack) = RawClient::connect(broker.address(), lasting(version, &version.to_string()));
@@ -34,7 +34,7 @@ fn a_session_and_its_subscriptions_are_there_after_a_kill() {
 
 #[test]
 fn what_a_subscription_asked_for_it_still_asks_for() {
-    let stage = Stage::new();
+    let stage = DataDirectory::new();
     let broker = stage.start();
     let mut client = broker.connect(lasting(ProtocolVersion::V5, "client"));
     let options =
@@ -53,7 +53,7 @@ fn what_a_subscription_asked_for_it_still_asks_for() {
 
 #[test]
 fn a_member_of_a_share_group_is_one_after_a_kill() {
-    let stage = Stage::new();
+    let stage = DataDirectory::new();
     let broker = stage.start();
     for member in ["one", "two"] {
         let mut member = broker.connect(lasting(ProtocolVersion::V5, member));
@@ -76,7 +76,7 @@ fn a_member_of_a_share_group_is_one_after_a_kill() {
 
 #[test]
 fn what_ended_does_not_come_back() {
-    let stage = Stage::new();
+    let stage = DataDirectory::new();
     let broker = stage.start();
     // With its connection.
     broker.connect(expiring("short", 0)).subscribe("short", QoS::AtLeastOnce);
@@ -108,7 +108,7 @@ fn what_ended_does_not_come_back() {
 
 #[test]
 fn mqtt_4_1_0_2_a_session_expires_by_the_time_on_the_wall_also_while_there_is_no_broker() {
-    let stage = Stage::new();
+    let stage = DataDirectory::new();
     let broker = stage.start();
     for (client, seconds) in [("over", 2), ("not yet", 600)] {
         let mut client = broker.connect(expiring(client, seconds));
@@ -127,7 +127,7 @@ fn mqtt_4_1_0_2_a_session_expires_by_the_time_on_the_wall_also_while_there_is_no
 
 #[test]
 fn the_time_of_a_session_whose_connection_the_kill_ended_begins_with_the_restart() {
-    let stage = Stage::new();
+    let stage = DataDirectory::new();
     let broker = stage.start();
     broker.connect(expiring("client", 5)).subscribe("topic", QoS::AtLeastOnce);
     let mut connected = broker.connect(expiring("connected", 5));
@@ -147,7 +147,7 @@ fn the_time_of_a_session_whose_connection_the_kill_ended_begins_with_the_restart
 
 #[test]
 fn a_session_ends_with_its_user_and_moves_with_its_listener() {
-    let stage = Stage::new();
+    let stage = DataDirectory::new();
     let passwords = stage.path().join("passwords");
     let path = passwords.to_str().expect("a readable name");
     for user in ["stays", "goes"] {
@@ -160,7 +160,7 @@ fn a_session_ends_with_its_user_and_moves_with_its_listener() {
     };
     let start = |config: &ConfigFile| {
         let path = stage.path().to_str().expect("a readable name");
-        super::BrokerProcess::start_listening(&["--data", path, "--config", config.path()], 1)
+        super::support::BrokerProcess::start_listening(&["--data", path, "--config", config.path()], 1)
     };
     let connect = |user: &str| Connect {
         user_name: Some(text(user)),

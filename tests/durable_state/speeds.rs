@@ -1,12 +1,12 @@
 use bytes::Bytes;
 use tenbin_codec::{Packet, PacketType, PingBody, PingReq, QoS};
 
-use super::Stage;
+use super::DataDirectory;
 use super::support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, at_qos, share};
 
 #[test]
 fn a_worker_is_expected_to_be_as_fast_as_it_was_with_the_broker_before() {
-    let stage = Stage::new();
+    let stage = DataDirectory::new();
     let config = ConfigFile::new("policy = \"adaptive\"\n");
     let arguments = ["--config", config.path()];
     let mut broker = stage.start_with(&arguments);

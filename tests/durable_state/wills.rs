@@ -4,11 +4,11 @@ use bytes::Bytes;
 use tenbin_codec::{Connect, ProtocolVersion, QoS, Will};
 
 use super::support::{BrokerProcess, RawClient, lasting, retained, text, topic, with_expiry};
-use super::{Stage, expiring};
+use super::{DataDirectory, expiring};
 
 #[test]
 fn mqtt_3_1_2_8_a_kill_ends_connections_whose_wills_are_published_after_it() {
-    let stage = Stage::new();
+    let stage = DataDirectory::new();
     let broker = stage.start();
     let mut first_heir = heir(&broker);
     first_heir.subscribe("wills/#", QoS::AtLeastOnce);
@@ -21,10 +21,15 @@ fn mqtt_3_1_2_8_a_kill_ends_connections_whose_wills_are_published_after_it() {
     // The next connection of the same session ends this one, whose Will is published now and not again.
     let without = broker.connect(lasting(ProtocolVersion::V5, "replaced"));
     assert_eq!(first_heir.receive_message().payload, "replaced");
+    first_heir.settle();
+    first_heir.cut();
+    // What it has acknowledged is kept when it is told of its session.
+    let first_heir = heir(&broker);
     drop((first_heir, broker));
     drop((lost, lasting_one, without));
     let broker = stage.start();
     assert_eq!(payloads(&mut heir(&broker)), ["lasting", "lost"]);
+    assert_eq!(payloads(&mut heir(&broker)), [""; 0], "acknowledged");
     broker.v5("afterwards").publish_with(retained("written", "1")); // and so is that they are gone
     drop(broker);
     let broker = stage.start();
@@ -33,7 +38,7 @@ fn mqtt_3_1_2_8_a_kill_ends_connections_whose_wills_are_published_after_it() {
 
 #[test]
 fn mqtt_3_1_3_9_a_delay_begins_with_the_restart_unless_it_had_begun_before() {
-    let stage = Stage::new();
+    let stage = DataDirectory::new();
     let broker = stage.start();
     heir(&broker).subscribe("wills/#", QoS::AtLeastOnce);
     broker.connect(with_will("waits", Some(2), expiring("waits", 600))).cut();
@@ -58,7 +63,7 @@ fn mqtt_3_1_3_9_a_delay_begins_with_the_restart_unless_it_had_begun_before() {
 
 #[test]
 fn a_start_that_fails_leaves_the_wills_of_the_last_run_to_the_next() {
-    let stage = Stage::new();
+    let stage = DataDirectory::new();
     let broker = stage.start();
     heir(&broker).subscribe("wills/#", QoS::AtLeastOnce);
     let lost = broker.connect(with_will("lost", None, Connect::new(ProtocolVersion::V5, text("lost"))));
@@ -73,7 +78,7 @@ fn a_start_that_fails_leaves_the_wills_of_the_last_run_to_the_next() {
 
 #[test]
 fn a_retained_will_takes_the_place_of_a_message_that_has_expired_meanwhile() {
-    let stage = Stage::new();
+    let stage = DataDirectory::new();
     let broker = stage.start();
     let mut connect = with_will("lost", None, Connect::new(ProtocolVersion::V5, text("lost")));
     connect.will.as_mut().expect("just set").retain = true;

@@ -63,7 +63,7 @@ fn what_waits_survives_several_connections() {
 }
 
 #[test]
-fn a_full_queue_keeps_the_oldest_messages_of_qos_1() {
+fn a_full_queue_keeps_the_oldest_messages_of_qos_1_and_further_ones_are_refused() {
     let file = ConfigFile::new("[queue]\nmessages_maximum = 10");
     let broker = BrokerProcess::start(&["--config", file.path()]);
     let mut sleeper = broker.connect(lasting(VERSIONS[0], "sleeper"));
@@ -72,7 +72,8 @@ fn a_full_queue_keeps_the_oldest_messages_of_qos_1() {
     let mut publisher = broker.v5("publisher");
     for number in 0..25 {
         let reason = publisher.publish("topic", &number.to_string(), QoS::AtLeastOnce);
-        assert_eq!(reason, ReasonCode::Success, "a full queue is not the publisher's affair");
+        let expected = if number < 10 { ReasonCode::Success } else { ReasonCode::QuotaExceeded };
+        assert_eq!(reason, expected, "message {number}");
     }
     let mut sleeper = broker.connect(lasting(VERSIONS[0], "sleeper"));
     let expected: Vec<_> = (0..10).map(|number| number.to_string()).collect();

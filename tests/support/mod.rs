@@ -3,16 +3,26 @@
 
 mod broker_process;
 mod bulk;
+mod changes;
 mod config_file;
+mod data_directory;
+mod dice;
+mod disk_image;
 mod lines;
 mod raw_client;
+mod small_disk;
 mod wire;
 
 pub(crate) use broker_process::BrokerProcess;
 pub(crate) use bulk::{Numbered, number_of};
+pub(crate) use changes::Changes;
 pub(crate) use config_file::ConfigFile;
+pub(crate) use data_directory::DataDirectory;
+pub(crate) use dice::{Dice, seed};
+pub(crate) use disk_image::DiskImage;
 pub(crate) use lines::Lines;
 pub(crate) use raw_client::{RawClient, Silence};
+pub(crate) use small_disk::SmallDisk;
 pub(crate) use wire::{
     QOS_ALL, VERSIONS, at_qos, encode, filter, hex, lasting, message, retained, share, subscription, text, topic,
     with_expiry,

@@ -41,11 +41,14 @@ impl RawClient {
 
     /// As [`RawClient::open`], where the broker may be gone.
     pub(crate) fn try_open(address: SocketAddr, version: ProtocolVersion) -> Option<Self> {
-        let stream = TcpStream::connect(address).ok()?;
+        TcpStream::connect(address).ok().map(|stream| Self::on(stream, version))
+    }
+
+    fn on(stream: TcpStream, version: ProtocolVersion) -> Self {
         stream.set_nodelay(true).expect("a socket of ours");
         stream.set_write_timeout(Some(PATIENCE)).expect("a socket of ours");
         let decoder = Decoder::client(version, PACKET_SIZE_MAX);
-        Some(Self { stream, version, decoder, input: BytesMut::new(), set_aside: VecDeque::new(), last_id: 0 })
+        Self { stream, version, decoder, input: BytesMut::new(), set_aside: VecDeque::new(), last_id: 0 }
     }
 
     /// Connects; the broker has to agree.
@@ -61,6 +64,20 @@ impl RawClient {
         client.send(&Packet::Connect(Box::new(connect)));
         match client.receive() {
             Packet::ConnAck(connack) => (client, *connack),
+            other => panic!("{other:?} instead of CONNACK"),
+        }
+    }
+
+    /// Connects, or `None` where the broker is gone or goes; one that stays has to agree.
+    pub(crate) fn reach(address: SocketAddr, connect: Connect) -> Option<(Self, ConnAck)> {
+        let mut client = Self::on(TcpStream::connect(address).ok()?, connect.version);
+        client.try_send_bytes(&encode(&Packet::Connect(Box::new(connect)), client.version));
+        match client.receive_or_end()? {
+            Packet::ConnAck(connack) if connack.reason == ReasonCode::ServerUnavailable => None,
+            Packet::ConnAck(connack) => {
+                assert_eq!(connack.reason, ReasonCode::Success, "CONNACK");
+                Some((client, *connack))
+            }
             other => panic!("{other:?} instead of CONNACK"),
         }
     }

@@ -19,7 +19,7 @@ use crate::net;
 use crate::outbox::Control;
 use crate::shared::Shared;
 use crate::threads::{self, Running, Threads};
-use crate::{sys_share, sys_topics};
+use crate::{slow_receivers, sys_share, sys_topics};
 
 /// A running broker. Dropping it stops listening at once; [`Broker::shutdown`] also says goodbye to the clients.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl BrokerBuilder {
     }
 
     /// Keeps in this directory what is to outlive the broker, and takes over what is there: sessions with their
-    /// subscriptions, retained messages, Wills. The directory is made if it is not there, and is this broker's alone as long
+    /// subscriptions and the messages that wait for them, retained messages, Wills. The directory is made if it is not there, and is this broker's alone as long
     /// as it runs. [`Config`] says when what is written is safe; its own directory is not looked at. Without a store nothing
     /// is kept.
     #[must_use]
@@ -136,8 +136,10 @@ impl BrokerBuilder {
         tasks.spawn(threads::run(Arc::clone(&shared), self.is_restless));
         tasks.spawn(ExpiryQueue::run(Arc::clone(&shared)));
         tasks.spawn(expiry::sweep_retained(Arc::clone(&shared)));
+        tasks.spawn(slow_receivers::run(Arc::clone(&shared)));
         if shared.durable.is_some() {
             tasks.spawn(durable::keep_speeds(Arc::clone(&shared)));
+            tasks.spawn(durable::watch_messages(Arc::clone(&shared)));
         }
         if let Some(interval) = shared.config.sys_interval() {
             tasks.spawn(sys_topics::run(Arc::clone(&shared), interval));

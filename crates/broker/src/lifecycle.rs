@@ -8,7 +8,7 @@ use tenbin_codec::{TopicFilter, Will};
 use tenbin_session::{Publication, Session, SessionExpiry};
 
 use crate::auth::{Standing, enforcement};
-use crate::durable::SafeAt;
+use crate::durable::{Durable, Outcomes, SafeAt, Stored, place};
 use crate::outbox::Booked;
 use crate::registry::{Client, Lease, PendingWill};
 use crate::router::{HeldKey, Published, Publisher};
@@ -23,6 +23,8 @@ pub(crate) struct ConnectionEnd {
     pub(crate) will: Option<Box<Will>>,
     /// How long the session goes on.
     pub(crate) expiry: SessionExpiry,
+    /// When what has become of messages is safe.
+    pub(crate) settled_at: SafeAt,
 }
 
 /// How a connection begins.
@@ -99,7 +101,12 @@ pub(crate) fn begin(shared: &Shared, lease: &mut Lease, beginning: &Beginning<'_
     }
     shared.metrics.client_connected();
     let safe_at = match &shared.durable {
-        Some(durable) => durable.connection_begins(lease, beginning.expiry, beginning.will),
+        Some(durable) => {
+            let safe_at = durable.connection_begins(lease, beginning.expiry, beginning.will);
+            store_messages(lease, durable);
+            // What was kept of messages on an earlier connection is safe before this one goes on with it.
+            if session_present { safe_at.and(lease.state.settled_at) } else { safe_at }
+        }
         None => SafeAt::NOW,
     };
     Begun { interrupted, safe_at }
@@ -117,7 +124,8 @@ pub(crate) fn refuse(shared: &Shared, mut lease: Lease, interrupted: Option<Inte
         }
     };
     let session = lease.state.session.take().map_or_else(Session::new, |session| *session);
-    end(shared, lease, ConnectionEnd { session, will: None, expiry }, now);
+    let settled_at = lease.state.settled_at;
+    end(shared, lease, ConnectionEnd { session, will: None, expiry, settled_at }, now);
 }
 
 /// A client has come back to its session, perhaps through another listener: what publishers remember of its rights is void.
@@ -131,10 +139,20 @@ fn whole_seconds(duration: Duration) -> Duration {
     Duration::from_secs(duration.as_secs() + u64::from(duration.subsec_nanos() > 0))
 }
 
+/// Messages for a session that is kept are kept too.
+fn store_messages(lease: &Lease, durable: &Durable) {
+    let Some(session) = &lease.state.durable else { return };
+    let before = lease.client.outbox.stored();
+    if !before.as_ref().is_some_and(|queue| session.has(queue)) {
+        lease.client.outbox.store_in(Some(session.queue(durable, before.as_deref())));
+    }
+}
+
 /// A connection ended: the session waits for the next one or ends with it.
 pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: Instant) {
     shared.metrics.clients_connected.subtract(1);
     lease.state.retained_pages.connection_ended();
+    lease.state.settled_at = end.settled_at;
     for filter in lease.state.subscriptions.keys() {
         leaves(shared, &lease.client, filter, now);
     }
@@ -265,7 +283,30 @@ fn wipe(shared: &Shared, lease: &mut Lease) {
     let held = session.shared_in_flight().filter_map(|delivery| HeldKey::of_sent(&delivery));
     shared.router.keys_done(held, lease.client.number);
     lease.state.retained_pages.clear();
+    lease.state.has_unread = false;
     lease.client.outbox.clear();
+    if let Some(durable) = &shared.durable {
+        forget_messages(shared, lease, &session, durable);
+    }
+}
+
+/// What is kept of messages for a session goes with it. What share groups had sent to it at QoS 2 goes to nobody else
+/// `[MQTT-4.8.2-5]`.
+fn forget_messages(shared: &Shared, lease: &Lease, session: &Session, durable: &Durable) {
+    if let Some(queue) = lease.client.outbox.stored() {
+        durable.end_queue(&queue);
+    }
+    let mut outcomes = Outcomes::default();
+    for (stored, share) in session.stored_in_flight() {
+        if let (Stored::InGroup(sequence), Some(share)) = (Stored::of(stored), share)
+            && let Some(queue) = shared.router.queue_of_group(share)
+        {
+            outcomes.done.push(place(queue.id(), sequence));
+        }
+    }
+    if !outcomes.is_empty() {
+        durable.settle(&mut outcomes);
+    }
 }
 
 /// The expiry queue looks at this session when something is due.

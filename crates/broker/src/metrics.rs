@@ -25,6 +25,13 @@ pub(crate) struct Metrics {
     pub(crate) dropped_offline: Counter,
     pub(crate) dropped_expired: Counter,
     pub(crate) dropped_too_large: Counter,
+    pub(crate) refused_over_quota: Counter,
+    pub(crate) clients_watch: Gauge,
+    pub(crate) clients_spooling: Gauge,
+    pub(crate) watch_begun: Counter,
+    pub(crate) spooling_begun: Counter,
+    pub(crate) spooling_ended: Counter,
+    pub(crate) disconnected_slow: Counter,
     pub(crate) publishers_paused: Counter,
     pub(crate) load_reports: Counter,
     pub(crate) load_reports_rejected: Counter,
@@ -75,6 +82,20 @@ pub struct MetricsSnapshot {
     pub dropped_expired: u64,
     /// Messages dropped because their receiver takes no packets so large.
     pub dropped_too_large: u64,
+    /// QoS 1 and 2 messages that were not taken in for a receiver for whom no more may wait; each for each receiver.
+    pub refused_over_quota: u64,
+    /// Clients now that take messages more slowly than they come.
+    pub clients_watch: u64,
+    /// Clients now that are so slow that their messages wait on disk.
+    pub clients_spooling: u64,
+    /// Times that a client has begun to be slow.
+    pub watch_begun: u64,
+    /// Times that messages for a slow client have begun to wait on disk.
+    pub spooling_begun: u64,
+    /// Times that this has ended.
+    pub spooling_ended: u64,
+    /// Clients that were disconnected because they were too slow.
+    pub disconnected_slow: u64,
     /// Times that a client was not read from because it published too fast.
     pub publishers_paused: u64,
     /// Load reports taken over.
@@ -108,6 +129,13 @@ impl Metrics {
             dropped_offline: self.dropped_offline.get(),
             dropped_expired: self.dropped_expired.get(),
             dropped_too_large: self.dropped_too_large.get(),
+            refused_over_quota: self.refused_over_quota.get(),
+            clients_watch: self.clients_watch.get(),
+            clients_spooling: self.clients_spooling.get(),
+            watch_begun: self.watch_begun.get(),
+            spooling_begun: self.spooling_begun.get(),
+            spooling_ended: self.spooling_ended.get(),
+            disconnected_slow: self.disconnected_slow.get(),
             publishers_paused: self.publishers_paused.get(),
             load_reports: self.load_reports.get(),
             load_reports_rejected: self.load_reports_rejected.get(),

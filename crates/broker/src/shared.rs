@@ -17,10 +17,11 @@ use crate::durable::{self, Durable, SafeAt};
 use crate::expiry::ExpiryQueue;
 use crate::half_closed::HalfClosed;
 use crate::metrics::Metrics;
-use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits};
+use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits, WhenFull};
 use crate::registry::{Client, ClientRegistry, RememberedSpeeds};
 use crate::report_carriers::ListenerCarriers;
 use crate::router::{GroupQueues, RetainedLimits, Router};
+use crate::slow_receivers::SlowReceivers;
 use crate::threads::Threads;
 
 /// What all tasks of one broker share.
@@ -49,6 +50,7 @@ pub(crate) struct Shared {
     queues: Arc<OutboxCommon>,
     pub(crate) admission: Admission,
     pub(crate) half_closed: HalfClosed,
+    pub(crate) slow_receivers: SlowReceivers,
     /// That serve connections; without, they are served where they are begun.
     pub(crate) threads: Option<Threads>,
     /// Connections that are open now.
@@ -70,16 +72,20 @@ impl Shared {
         durable: Option<Arc<Durable>>,
     ) -> Self {
         let clock = Clock::new();
+        let slow_receivers = SlowReceivers::default();
         let access = Arc::new(access);
         let metrics = Arc::<Metrics>::default();
         let budget = Arc::new(Budget::new(config.queue_total_bytes_maximum()));
         let groups = GroupQueues {
             hasher: RandomState::new(),
-            limits: queue_limits(&config),
+            limits: queue_limits(&config, durable.is_some()),
             budget: Arc::clone(&budget),
             metrics: Arc::clone(&metrics),
+            durable: durable.clone(),
             decisions: Arc::new(config.decisions()),
         };
+        let (concerns, kept_in) = (Arc::clone(&slow_receivers.concerns), durable.clone());
+        let limits = queue_limits(&config, durable.is_some());
         let retained =
             RetainedLimits { messages: config.retained.messages_maximum, bytes: config.retained.bytes_maximum };
         Self {
@@ -96,11 +102,14 @@ impl Shared {
             expiry: ExpiryQueue::default(),
             admission: Admission::new(config.admission(), Instant::now()),
             half_closed: HalfClosed::default(),
+            slow_receivers,
             queues: Arc::new(OutboxCommon {
-                limits: queue_limits(&config),
+                limits,
                 budget: Arc::clone(&budget),
                 metrics: Arc::clone(&metrics),
                 clock,
+                concerns,
+                durable: kept_in,
             }),
             threads,
             budget,
@@ -134,7 +143,7 @@ impl Shared {
             if durable.is_safe(at) {
                 return std::task::Poll::Ready(());
             }
-            _waiting = Some(durable.wake_when_safe(at, context.waker()));
+            _waiting = durable.wake_when_safe(at, context.waker());
             std::task::Poll::Pending
         })
         .await;
@@ -216,11 +225,17 @@ impl Shared {
 }
 
 /// The bounds of one session's queue, and of one share group's.
-fn queue_limits(config: &Config) -> OutboxLimits {
+fn queue_limits(config: &Config, has_store: bool) -> OutboxLimits {
+    let when_full = match config.queue.when_full {
+        WhenFull::Spool if !has_store => WhenFull::DropOldest,
+        when_full => when_full,
+    };
     OutboxLimits {
         messages: config.queue_messages_maximum(),
         bytes: config.queue_bytes_maximum(),
-        when_full: config.queue.when_full,
+        when_full,
+        stored_bytes: config.store.queue_bytes_maximum(),
+        has_store,
     }
 }
 

@@ -116,6 +116,12 @@ fn figures(shared: &Shared, metrics: &MetricsSnapshot, uptime: Duration) -> Vec<
         ("clients/inactive", sessions.saturating_sub(metrics.clients_connected)),
         ("clients/maximum", metrics.clients_maximum),
         ("clients/expired", metrics.clients_expired),
+        ("clients/watch", metrics.clients_watch),
+        ("clients/spooling", metrics.clients_spooling),
+        ("watch/begun", metrics.watch_begun),
+        ("spooling/begun", metrics.spooling_begun),
+        ("spooling/ended", metrics.spooling_ended),
+        ("spooling/disconnected", metrics.disconnected_slow),
         ("connections/opened", metrics.connections_opened),
         ("connections/refused", metrics.connections_refused),
         ("connections/moved", metrics.connections_moved),
@@ -131,6 +137,7 @@ fn figures(shared: &Shared, metrics: &MetricsSnapshot, uptime: Duration) -> Vec<
         ("publish/messages/dropped/offline", metrics.dropped_offline),
         ("publish/messages/dropped/expired", metrics.dropped_expired),
         ("publish/messages/dropped/too_large", metrics.dropped_too_large),
+        ("publish/messages/refused/over_quota", metrics.refused_over_quota),
         ("publish/paused", metrics.publishers_paused),
         ("bytes/received", metrics.bytes_received),
         ("bytes/sent", metrics.bytes_sent),
@@ -145,27 +152,55 @@ fn figures(shared: &Shared, metrics: &MetricsSnapshot, uptime: Duration) -> Vec<
         ("load_reports/rejected", metrics.load_reports_rejected),
     ];
     let mut figures: Vec<_> = numbers.map(|(name, value)| (name.to_owned(), value.to_string())).into();
-    figures.extend(shared.durable.iter().flat_map(|durable| store_figures(durable)));
+    figures.extend(shared.durable.iter().flat_map(|durable| state_figures(durable)));
+    figures.extend(shared.durable.iter().flat_map(|durable| spool_figures(durable)));
     figures.push(("version".to_owned(), format!("tenbin version {}", env!("CARGO_PKG_VERSION"))));
     figures.push(("uptime".to_owned(), format!("{} seconds", uptime.as_secs())));
     figures
 }
 
 /// What is told of the state on disk.
-fn store_figures(durable: &Durable) -> Vec<(String, String)> {
+fn state_figures(durable: &Durable) -> Vec<(String, String)> {
     let stats = durable.stats();
     let health = if durable.is_failing() { "failed" } else { "writing" };
     let numbers = [
         ("changes", stats.changes),
         ("written", stats.written),
         ("commits", stats.commits),
-        ("commits/microseconds", u64::try_from(stats.commit_time.as_micros()).unwrap_or(u64::MAX)),
+        ("commits/microseconds", microseconds(stats.commit_time)),
         ("failures", stats.failures),
         ("pending/bytes", stats.pending_bytes as u64),
     ];
     let mut figures = numbers.map(|(name, value)| (format!("store/state/{name}"), value.to_string())).to_vec();
+    let spool = durable.spool_stats();
+    let waiting = [("messages", spool.waiting), ("bytes", spool.live_bytes)];
+    figures.extend(waiting.map(|(name, value)| (format!("spooling/{name}"), value.to_string())));
     figures.push(("store/state/health".to_owned(), health.to_owned()));
     figures
+}
+
+/// What is told of the messages on disk.
+fn spool_figures(durable: &Durable) -> Vec<(String, String)> {
+    let (stats, health) = durable.message_stats();
+    let mean_sync_time = stats.sync_time.as_micros().checked_div(stats.commits.into()).unwrap_or(0);
+    let numbers = [
+        ("waiting/count", stats.waiting),
+        ("waiting/bytes", stats.live_bytes),
+        ("segments", stats.segments as u64),
+        ("bytes", stats.log_bytes),
+        ("pending/bytes", stats.pending_bytes as u64),
+        ("commits", stats.commits),
+        ("commits/microseconds", microseconds(stats.sync_time)),
+        ("commits/mean/microseconds", u64::try_from(mean_sync_time).unwrap_or(u64::MAX)),
+        ("failures", stats.failures),
+    ];
+    let mut figures = numbers.map(|(name, value)| (format!("store/spool/{name}"), value.to_string())).to_vec();
+    figures.push(("store/spool/health".to_owned(), health.to_owned()));
+    figures
+}
+
+fn microseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Spans of the averages: name and minutes.

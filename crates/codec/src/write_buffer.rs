@@ -68,6 +68,22 @@ impl WriteBuffer {
         self.block.extend_from_slice(packets);
     }
 
+    /// Appends everything that waits in `other`.
+    pub fn append(&mut self, mut other: Self) {
+        if self.is_empty() {
+            std::mem::swap(self, &mut other);
+            return;
+        }
+        if other.chunks.is_empty() {
+            self.block.extend_from_slice(&other.block[other.block_read..]);
+            return;
+        }
+        self.close_block();
+        other.close_block();
+        self.chunks_len += other.chunks_len;
+        self.chunks.append(&mut other.chunks);
+    }
+
     /// The open block, to which small things are appended.
     pub(crate) fn block(&mut self) -> &mut Vec<u8> {
         &mut self.block

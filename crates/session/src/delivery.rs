@@ -18,8 +18,9 @@ pub struct Delivery {
     pub published_qos: QoS,
     /// RETAIN as it was published.
     pub published_retain: bool,
-    /// Identifiers of all the receiver's subscriptions that match; `None` = none.
-    pub subscription_identifiers: Option<Arc<[u32]>>,
+    /// Identifiers of all the receiver's subscriptions that match; `None` = none. Boxed once more, so that those who have
+    /// none, as most, do not carry a length about.
+    pub subscription_identifiers: Option<Arc<Box<[u32]>>>,
     /// When the message becomes worthless; `None` = never.
     pub expires_at: Option<Instant>,
     /// The share group that chose this receiver, by a number of the application's: until it is sent the message
@@ -28,6 +29,9 @@ pub struct Delivery {
     /// By what the group chose, for when it chooses again: a hash of the application's; `None` = by nothing of the
     /// message's.
     pub share_key: Option<NonZeroU64>,
+    /// Where it is stored for this receiver, by a number of the application's: it outlives the application, which is told
+    /// of each step; `None` = it does not.
+    pub stored: Option<NonZeroU64>,
 }
 
 /// A delivery that a share group chose its receiver for, once it is sent: what the group wants to know when it ends.
@@ -56,6 +60,7 @@ impl Delivery {
             expires_at: None,
             share: None,
             share_key: None,
+            stored: None,
         }
     }
 
@@ -88,8 +93,9 @@ impl Delivery {
         self.share.map(|share| SharedDelivery { template_bytes, sent_at, share, share_key })
     }
 
-    pub(crate) fn identifiers(&self) -> &[u32] {
-        self.subscription_identifiers.as_deref().unwrap_or(&[])
+    /// Identifiers of the receiver's subscriptions that match.
+    pub fn identifiers(&self) -> &[u32] {
+        self.subscription_identifiers.as_deref().map_or(&[], |identifiers| identifiers)
     }
 
     /// Seconds left, rounded up so that a live message never says 0 `[MQTT-3.3.2-6]`.

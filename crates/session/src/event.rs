@@ -1,3 +1,5 @@
+use std::num::NonZeroU64;
+
 use tenbin_codec::{Auth, Disconnect, PacketId, PingReq, ReasonCode, SubAck, Subscribe, UnsubAck, Unsubscribe};
 
 use crate::{PendingAck, Publication, SharedDelivery};
@@ -21,7 +23,22 @@ pub enum Event {
         reason: ReasonCode,
         /// Where a share group chose the peer for it.
         shared: Option<SharedDelivery>,
+        /// [`crate::Delivery::stored`]: it need not be stored any more.
+        stored: Option<NonZeroU64>,
     },
+    /// The peer has a stored QoS 2 message of ours (PUBREC), or says so again. Once that is stored too:
+    /// [`crate::Connection::release`].
+    Received {
+        /// That of the PUBLISH.
+        packet_id: PacketId,
+        /// [`crate::Delivery::stored`].
+        stored: NonZeroU64,
+        /// [`crate::Delivery::share`].
+        share: Option<NonZeroU64>,
+    },
+    /// The peer knows that we have its QoS 2 message (PUBREL), in a session that is stored. Once that is stored too:
+    /// [`crate::Connection::complete`].
+    Released(PacketId),
     /// Server: a SUBSCRIBE to be answered by SUBACK `[MQTT-3.8.4-1]`.
     Subscribe(Subscribe),
     /// Server: an UNSUBSCRIBE to be answered by UNSUBACK `[MQTT-3.10.4-4]`.

@@ -24,10 +24,10 @@ mod session_state;
 mod timers;
 mod violation;
 
-pub use connection::{Connection, Role, Sent};
+pub use connection::{Connection, DroppedResend, Role, Sent};
 pub use delivery::{Delivery, SharedDelivery};
 pub use event::Event;
 pub use limits::{Limits, SessionExpiry};
 pub use publication::{PendingAck, Publication};
-pub use session_state::Session;
+pub use session_state::{Restored, Session};
 pub use violation::Violation;

@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -34,8 +35,8 @@ pub(crate) enum Stage {
     /// PUBACK (QoS 1) or PUBREC (QoS 2); and when the message was last written.
     Published(Delivery, Instant),
     /// PUBCOMP: the message is forgotten here, since the peer has it `[MQTT-4.3.3-6]` or is not to have it again; but
-    /// for its share group.
-    Released(Option<SharedDelivery>),
+    /// for its share group, and where it is stored.
+    Released { shared: Option<SharedDelivery>, stored: Option<NonZeroU64> },
     /// SUBACK or UNSUBACK; ends with the connection.
     Request,
 }
@@ -44,6 +45,18 @@ impl Outbound {
     /// What [`Outbound::open_next`] will give.
     pub(crate) fn next_id(&self) -> Option<PacketId> {
         (self.slots.len() < IDS as usize).then(|| packet_id(self.next_sequence()))
+    }
+
+    /// Goes on with what was sent in an earlier life of ours, in the order of sending: `id` is the next, or one after gaps
+    /// that are done. Whether it can be: not if so many identifiers are not left.
+    pub(crate) fn restore(&mut self, id: PacketId, stage: Stage) -> bool {
+        if self.slots.is_empty() {
+            self.first = u64::from(id.get() - 1);
+        }
+        let gap = self.position(id).checked_sub(self.slots.len());
+        let Some(gap) = gap.filter(|gap| self.slots.len() + gap < IDS as usize) else { return false };
+        self.slots.extend(std::iter::repeat_with(|| None).take(gap));
+        self.open_next(stage).is_some()
     }
 
     /// Gives the next Packet Identifier `[MQTT-2.2.1-4]`; `None` when all are taken.
@@ -80,6 +93,12 @@ impl Outbound {
     /// Messages under way whose receiver a share group chose.
     pub(crate) fn shared(&self) -> impl Iterator<Item = SharedDelivery> {
         self.slots.iter().flatten().filter_map(Stage::shared)
+    }
+
+    /// Messages under way that are stored, and their share groups.
+    pub(crate) fn stored(&self) -> impl Iterator<Item = (NonZeroU64, Option<NonZeroU64>)> {
+        let stages = self.slots.iter().flatten();
+        stages.filter_map(|stage| Some((stage.stored()?, stage.shared().map(|shared| shared.share))))
     }
 
     /// `id` is done and can be given again; whether it was open.
@@ -139,8 +158,8 @@ impl Outbound {
             }
             given_up += 1;
             if delivery.qos == QoS::ExactlyOnce {
-                let shared = stage.shared();
-                self.advance(id, Stage::Released(shared));
+                let next = stage.released();
+                self.advance(id, next);
                 released(id);
             } else {
                 self.close(id);
@@ -200,15 +219,28 @@ impl Stage {
     pub(crate) fn shared(&self) -> Option<SharedDelivery> {
         match self {
             Self::Published(delivery, sent_at) => delivery.shared(*sent_at),
-            Self::Released(shared) => *shared,
+            Self::Released { shared, .. } => *shared,
             Self::Request => None,
         }
+    }
+
+    pub(crate) fn stored(&self) -> Option<NonZeroU64> {
+        match self {
+            Self::Published(delivery, _) => delivery.stored,
+            Self::Released { stored, .. } => *stored,
+            Self::Request => None,
+        }
+    }
+
+    /// The stage after this one.
+    pub(crate) fn released(&self) -> Self {
+        Self::Released { shared: self.shared(), stored: self.stored() }
     }
 
     fn bytes(&self) -> usize {
         match self {
             Self::Published(delivery, _) => delivery.queued_bytes(),
-            Self::Released(_) | Self::Request => 0,
+            Self::Released { .. } | Self::Request => 0,
         }
     }
 }
@@ -230,7 +262,7 @@ mod tests {
         let mut outbound = Outbound::default();
         let mut open = std::collections::HashSet::new();
         for round in 0..200_000u32 {
-            let id = outbound.open_next(Stage::Released(None)).unwrap();
+            let id = outbound.open_next(Stage::Released { shared: None, stored: None }).unwrap();
             assert!(open.insert(id), "{id} is taken");
             // leave every third one open for a while
             if round % 3 != 0 {

@@ -1,8 +1,10 @@
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
+use std::time::Instant;
 
 use tenbin_codec::PacketId;
 
-use crate::outbound::Outbound;
+use crate::outbound::{Outbound, Stage};
 use crate::{Delivery, SharedDelivery};
 
 /// Session State (MQTT 5.0 §4.1) of one side, as far as it is about messages under way: what outlives a
@@ -15,12 +17,45 @@ pub struct Session {
     pub(crate) awaiting_release: BTreeSet<PacketId>,
     /// The highest Receive Maximum that we granted on an earlier connection; 0 = there was none.
     pub(crate) receive_maximum: u16,
+    /// The application stores it: it is asked before the peer is told to forget anything.
+    pub(crate) is_stored: bool,
+}
+
+/// A message under way, as the application has stored it.
+#[derive(Debug)]
+pub enum Restored {
+    /// Sent, and neither PUBACK nor PUBREC have come: it is sent again.
+    Published(Delivery),
+    /// PUBREC has come; [`Delivery::stored`].
+    Released(NonZeroU64),
 }
 
 impl Session {
     /// A session in which nothing has happened.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A session that the application stores: it is asked before the peer is told to forget anything, by
+    /// [`crate::Event::Received`] and [`crate::Event::Released`].
+    pub fn stored() -> Self {
+        Self { is_stored: true, ..Self::default() }
+    }
+
+    /// Goes on with a message that we sent in an earlier life, in the order of sending, and by the same Packet Identifier
+    /// `[MQTT-4.4.0-1]`. `false`: it cannot be, since its identifier is that of another one.
+    pub fn restore_sent(&mut self, id: PacketId, restored: Restored, now: Instant) -> bool {
+        let stage = match restored {
+            Restored::Published(delivery) => Stage::Published(delivery, now),
+            Restored::Released(stored) => Stage::Released { shared: None, stored: Some(stored) },
+        };
+        self.outbound.restore(id, stage)
+    }
+
+    /// Goes on with a QoS 2 message that we took in an earlier life and that the peer has not released.
+    pub fn restore_received(&mut self, id: PacketId) {
+        self.awaiting_release.insert(id);
+        self.receive_maximum = self.receive_maximum.max(1);
     }
 
     /// Messages that we sent and that are not wholly acknowledged.
@@ -36,6 +71,11 @@ impl Session {
     /// Messages that we sent, that are not wholly acknowledged, and whose receiver a share group chose.
     pub fn shared_in_flight(&self) -> impl Iterator<Item = SharedDelivery> {
         self.outbound.shared()
+    }
+
+    /// Of stored messages that we sent and that are not wholly acknowledged: where they are stored, and the share group.
+    pub fn stored_in_flight(&self) -> impl Iterator<Item = (NonZeroU64, Option<NonZeroU64>)> {
+        self.outbound.stored()
     }
 
     /// Copies the messages under way out of the buffers that they were read into, for a session that is kept long.

@@ -4,17 +4,21 @@
 //! version makes every publisher ask again. What remains are members of share groups, messages that wait already,
 //! and users who are no more.
 
+use std::cell::RefCell;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
 use tenbin_balancer::Rng;
+use tenbin_codec::QoS;
 use tenbin_session::Delivery;
 
 use super::{AccessError, Rights, Settings, Standing};
 use crate::Config;
+use crate::durable::{Outcomes, Stored, place};
 use crate::lifecycle;
 use crate::outbox::Control;
-use crate::registry::Lease;
+use crate::registry::{Client, Lease};
 use crate::router::HeldKey;
 use crate::shared::Shared;
 
@@ -70,17 +74,49 @@ pub(crate) fn review(shared: &Shared, lease: &mut Lease, now: Instant) {
             again.push(filter);
         }
     }
-    let given_up =
-        state.session.as_mut().map_or(0, |session| session.give_up(|delivery| is_forbidden(&client.rights, delivery)));
+    let not_kept = NotKept::default();
+    let is_unwanted = |delivery: &Delivery| is_forbidden(&client.rights, delivery) && not_kept.note_sent(delivery);
+    let given_up = state.session.as_mut().map_or(0, |session| session.give_up(is_unwanted));
     if given_up > 0 {
         tracing::info!(client = ?client.id, given_up, "messages under way are no longer authorized");
     }
     let mut forbidden = client.outbox.withdraw(|delivery| is_forbidden(&client.rights, delivery));
-    forbidden.retain(|delivery| delivery.share.is_some());
+    forbidden.retain(|delivery| delivery.share.is_some() || !not_kept.note(delivery));
+    not_kept.settle(shared, &client);
     let mut rng = Rng::new(client.number);
     shared.router.keys_done(forbidden.iter().filter_map(HeldKey::of), client.number);
     handover.finish(forbidden, now, &mut rng);
     shared.router.connected(again.into_iter(), now, &mut rng);
+}
+
+/// Messages that were given up and that are kept for the session on disk: until now.
+#[derive(Debug, Default)]
+pub(crate) struct NotKept(RefCell<Vec<NonZeroU64>>);
+
+impl NotKept {
+    /// One that was not sent. Always true.
+    pub(crate) fn note(&self, delivery: &Delivery) -> bool {
+        self.0.borrow_mut().extend(delivery.stored);
+        true
+    }
+
+    /// One that was sent: at QoS 2 its Packet Identifier is still needed. Always true.
+    pub(crate) fn note_sent(&self, delivery: &Delivery) -> bool {
+        delivery.qos == QoS::ExactlyOnce || self.note(delivery)
+    }
+
+    pub(crate) fn settle(self, shared: &Shared, client: &Client) {
+        let Some((durable, queue)) = shared.durable.as_ref().zip(client.outbox.stored()) else { return };
+        let mut outcomes = Outcomes::default();
+        for stored in self.0.into_inner() {
+            if let Stored::InOwn(sequence) = Stored::of(stored) {
+                outcomes.done.push(place(queue.id(), sequence));
+            }
+        }
+        if !outcomes.is_empty() {
+            durable.settle(&mut outcomes);
+        }
+    }
 }
 
 /// Whether a message that was meant for a session may not go to it any more.

@@ -206,6 +206,7 @@ pub struct Store {
     /// When what is written is safe.
     pub sync: SyncWhen,
     pub(super) sync_interval_ms: Ranged<1, 3_600_000>,
+    pub(super) queue_bytes_maximum: Ranged<0, { 1 << 50 }>,
 }
 
 /// When what is written is told to be safe.
@@ -231,9 +232,21 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Of messages that wait for one session on disk.
+    pub(crate) fn queue_bytes_maximum(&self) -> u64 {
+        self.queue_bytes_maximum.get()
+    }
+}
+
 impl Default for Store {
     fn default() -> Self {
-        Self { directory: "tenbin-data".into(), sync: SyncWhen::Always, sync_interval_ms: Ranged(1000) }
+        Self {
+            directory: "tenbin-data".into(),
+            sync: SyncWhen::Always,
+            sync_interval_ms: Ranged(1000),
+            queue_bytes_maximum: Ranged(4 << 30),
+        }
     }
 }
 

@@ -50,7 +50,7 @@ mod tests {
     fn what_is_safe_is_forgotten_and_nothing_else() {
         let endings = Endings::default();
         let text = |number: usize| Text::try_from(number.to_string()).unwrap();
-        let later = SafeAt { state: ticket() };
+        let later = SafeAt::of_state(ticket());
         let all_safe = Cell::new(false);
         let is_safe = |at| all_safe.get() || at == SafeAt::NOW;
         for number in 0..1000 {

@@ -1,7 +1,7 @@
 use std::fmt;
 
-use tenbin_store::DirectoryError;
 use tenbin_store::state::{BackendError, OpenError};
+use tenbin_store::{DirectoryError, spool};
 
 /// Why there is no store; the text is one line, and names directory, table and key.
 #[derive(Debug)]
@@ -11,6 +11,9 @@ pub struct StoreError(Cause);
 pub(super) enum Cause {
     Directory(DirectoryError),
     Open(OpenError),
+    Spool(spool::OpenError),
+    /// The system gives no thread to read with.
+    Thread(std::io::Error),
     /// A table cannot be read.
     Table(&'static str, BackendError),
     /// A record cannot be read: table, key, and what is wrong with it.
@@ -28,6 +31,8 @@ impl fmt::Display for StoreError {
         match &self.0 {
             Cause::Directory(error) => error.fmt(f),
             Cause::Open(error) => error.fmt(f),
+            Cause::Spool(error) => write!(f, "messages: {error}"),
+            Cause::Thread(error) => write!(f, "no thread to read messages with: {error}"),
             Cause::Table(table, error) => write!(f, "state: table {table} cannot be read: {error}"),
             Cause::Record(table, key, error) => write!(f, "state: table {table}, key \"{key}\": {error}"),
         }

@@ -1,4 +1,10 @@
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use tenbin_store::spool;
 use tenbin_store::state::Health;
+
+use crate::shared::Shared;
 
 /// One line for each change.
 pub(super) fn log(health: &Health) {
@@ -8,5 +14,41 @@ pub(super) fn log(health: &Health) {
             "the state cannot be written: nothing is acknowledged that has to be kept, until it can"
         ),
         _ => tracing::info!("the state is written again, and so is what waited"),
+    }
+}
+
+/// Of messages.
+pub(super) fn word(health: &spool::Health) -> &'static str {
+    match health {
+        spool::Health::Writing => "writing",
+        spool::Health::Failed { .. } => "failed",
+        spool::Health::NoRoom { .. } => "no room",
+        spool::Health::Damaged { .. } => "damaged",
+        _ => "unknown",
+    }
+}
+
+/// As [`log`], of messages, for as long as the broker runs.
+pub(crate) async fn watch_messages(shared: Arc<Shared>) {
+    let Some(spool) = shared.durable.as_ref().map(|durable| Arc::clone(&durable.spool)) else { return };
+    drop(shared);
+    let mut seen = spool::Health::Writing;
+    loop {
+        seen = poll_fn(|context| spool.poll_health(&seen, context)).await;
+        match &seen {
+            spool::Health::Writing => tracing::info!("messages are written again, and so are those that waited"),
+            spool::Health::Failed { error, .. } => tracing::error!(
+                %error,
+                "messages cannot be written: none is acknowledged that has to be kept, until they can"
+            ),
+            spool::Health::Damaged { error } => {
+                tracing::error!(%error, "messages on disk are damaged: a restart will be refused");
+            }
+            spool::Health::NoRoom { error, .. } => tracing::error!(
+                %error,
+                "there is little room left for messages: less is taken in, as long as what is there is acknowledged"
+            ),
+            other => tracing::warn!(health = ?other, "messages"),
+        }
     }
 }

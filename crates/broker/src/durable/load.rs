@@ -1,20 +1,25 @@
 //! The start: what is on disk becomes what is in memory, before anybody can connect.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tenbin_codec::{Text, TopicFilter};
-use tenbin_session::Publication;
+use tenbin_codec::{PacketId, Text, TopicFilter};
+use tenbin_session::{Publication, Session};
+use tenbin_store::spool::Recovered;
 use tenbin_store::state::Table;
 
 use super::bytes::{RecordError, text};
 use super::error::Cause;
+use super::groups::GROUP_KEY;
+use super::queue::StoredQueue;
 use super::record::{
     Owner, RetainedRecord, SessionRecord, SpeedRecord, WillRecord, decode_grant, decode_subscription_key,
     subscription_key,
 };
 use super::wall_clock::WallClock;
-use super::{Changes, Durable, DurableSession, NUMBERS_KEY, StoreError, speeds};
+use super::{Changes, Durable, DurableSession, NUMBERS_KEY, RUN_KEY, SafeAt, StoreError, speeds};
 use crate::auth::{Principal, Standing};
 use crate::lifecycle;
 use crate::registry::{Client, PendingWill};
@@ -34,6 +39,7 @@ pub(crate) fn load(shared: &Shared, durable: &Durable) -> Result<(), StoreError>
     let mut loading = Loading { shared, durable, clock: WallClock::now(), now: began, changes: Changes::default() };
     let last_number = loading.last_number()?;
     let sessions = loading.sessions(last_number)?;
+    let waiting = loading.messages();
     let retained = loading.retained()?;
     loading.speeds()?;
     let records = loading.will_records()?;
@@ -44,6 +50,8 @@ pub(crate) fn load(shared: &Shared, durable: &Durable) -> Result<(), StoreError>
     records.into_iter().for_each(|(client_id, record)| loading.will(&client_id, record));
     durable.make(&loading.changes);
     let directory = durable.directory().display();
+    let Recovered { segments, bytes, was_closed, .. } = durable.recovered;
+    tracing::info!(segments, bytes, was_closed, waiting, "messages found");
     tracing::info!(%directory, sessions, retained, wills, took = ?began.elapsed(), "state loaded");
     Ok(())
 }
@@ -56,6 +64,11 @@ struct Loading<'a> {
     /// What has changed since it was written, by time alone or by rules.
     changes: Changes,
 }
+
+/// How long a start waits for the disk, twice.
+const RUN_PATIENCE: Duration = Duration::from_secs(2);
+/// Of 2^23.
+const RUNS_LEFT_OUT: u64 = 1 << 10;
 
 type Subscriptions = HashMap<u64, Vec<(TopicFilter, Grant)>>;
 
@@ -74,16 +87,55 @@ impl Loading<'_> {
         damaged.map_or(Ok(()), Err)
     }
 
-    fn last_number(&self) -> Result<u64, Cause> {
-        let mut last = 0;
+    /// The last number that was given; and begins another run.
+    fn last_number(&mut self) -> Result<u64, Cause> {
+        let (mut last, mut run, mut queues) = (0, 0, 0);
         self.each(Table::Meta, |key, value| {
+            let number = || value.try_into().map(u64::from_le_bytes).map_err(|_| RecordError::Illegal("length"));
             if key == NUMBERS_KEY {
-                last = value.try_into().map(u64::from_le_bytes).map_err(|_| RecordError::Illegal("length"))?;
+                last = number()?;
+            } else if key == RUN_KEY {
+                run = number()?;
+            } else if key.starts_with(GROUP_KEY) {
+                let queue = self.durable.know_group(key, value).ok_or(RecordError::Illegal("number"))?;
+                queues = queue.get().max(queues);
             }
             Ok(())
         })?;
+        let last = last.max(queues);
         self.durable.set_last_number(last);
+        self.begin_run(run + 1);
         Ok(last)
+    }
+
+    /// No other run has its places: that is safe before the first of them is used. Where the disk does not take it, the number
+    /// is one that the next run is not likely to come to.
+    fn begin_run(&self, run: u64) {
+        let write = |run: u64| {
+            let mut change = Changes::default();
+            change.put(Table::Meta, RUN_KEY.to_vec(), run.to_le_bytes().to_vec());
+            let SafeAt { state, .. } = self.durable.make(&change);
+            self.durable.state.wait(state, RUN_PATIENCE)
+        };
+        let mut run = run;
+        if !write(run) {
+            run += 1 + RandomState::new().hash_one(run) % RUNS_LEFT_OUT;
+            write(run);
+            tracing::warn!("the state cannot be written at the start: places of messages go on somewhere else");
+        }
+        self.durable.set_run(run);
+    }
+
+    /// What waits for sessions and share groups stays on disk; how much that is. What waits for nobody any more goes.
+    fn messages(&mut self) -> u64 {
+        let mut known = self.shared.router.restore_waiting(self.durable);
+        self.durable.forget_unknown_groups(&mut self.changes);
+        self.shared.registry.for_each(|client| known.extend(client.outbox.stored().map(|queue| queue.id())));
+        let dropped = self.durable.spool.retain_queues(|queue| known.contains(&queue));
+        if dropped > 0 {
+            tracing::debug!(dropped, "queues of nobody");
+        }
+        self.durable.spool.stats().waiting
     }
 
     /// How many there are.
@@ -151,7 +203,10 @@ impl Loading<'_> {
         let mut lease = client.try_lease().expect("nobody else knows of it yet");
         let state = &mut *lease.state;
         state.established = true;
-        state.session = Some(Box::default());
+        let (session, queue) = self.messages_of(&record);
+        state.session = Some(Box::new(session));
+        state.has_unread = true;
+        client.outbox.restore(Arc::clone(&queue), self.durable.tail_of_session(&queue));
         state.rights_epoch = shared.access.epoch();
         state.durable = Some(Box::new(DurableSession::loaded(&record)));
         state.expires_at = self.clock.to_instant_within(Duration::from_secs(record.expiry.into()), record.expires());
@@ -166,6 +221,15 @@ impl Loading<'_> {
         }
         lifecycle::schedule(shared, &mut lease, self.now);
         true
+    }
+
+    /// The messages under way, as far as they need not be read, and the queue of those that wait.
+    fn messages_of(&self, record: &SessionRecord) -> (Session, Arc<StoredQueue>) {
+        let queue = DurableSession::loaded(record).queue(self.durable, None);
+        let mut session = Session::stored();
+        let held = self.durable.spool.queue(queue.id()).map(|content| content.held).unwrap_or_default();
+        held.into_iter().filter_map(PacketId::new).for_each(|id| session.restore_received(id));
+        (session, queue)
     }
 
     /// Who the owner is now; `None` = a user who is no more. One whose listener is no more came through another one that

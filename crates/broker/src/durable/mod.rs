@@ -7,42 +7,68 @@ mod asked_wake;
 mod bytes;
 mod endings;
 mod error;
+mod groups;
 mod health;
+pub mod inspection;
 mod load;
+mod message;
+mod queue;
+mod reader;
 mod record;
 mod retained;
 mod safe_at;
 mod session;
 mod speeds;
+mod spooled;
 #[cfg(test)]
 mod tests;
+mod waiting;
 mod wall_clock;
 mod will;
 
+use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use endings::Endings;
 use error::Cause;
 use tenbin_store::LockedDirectory;
+use tenbin_store::spool::{self, Recovered, Spool};
 use tenbin_store::state::{Change, Health, Options, State, Stats, Sync, Table};
+use tokio::sync::oneshot;
 
 pub(crate) use asked_wake::AskedWake;
 pub use error::StoreError;
+pub(crate) use health::watch_messages;
 pub(crate) use load::load;
+pub(crate) use queue::{PublisherId, Reserved, Stored, StoredQueue};
+pub(crate) use reader::{Page, PageOf, UnderWay};
 pub(crate) use retained::EncodedRetained;
 pub(crate) use safe_at::SafeAt;
 pub(crate) use session::DurableSession;
 pub(crate) use speeds::{keep_speeds, keep_speeds_now, new_speed_key};
+pub(crate) use spooled::{Outcomes, place};
+pub(crate) use tenbin_store::spool::{Place, QueueId};
+pub(crate) use waiting::Tail;
 
 /// The broker's state on disk.
 #[derive(Debug)]
 pub(crate) struct Durable {
     state: State,
+    /// Messages.
+    spool: Arc<Spool>,
+    reader: reader::Reader,
+    /// What it had when it was opened.
+    recovered: Recovered,
+    /// Where the places of this run begin in queues that are empty.
+    first_place: AtomicU64,
     numbers: Mutex<Numbers>,
+    /// Share groups of the last run that nobody has joined yet, with their queues.
+    known_groups: Mutex<HashMap<Vec<u8>, NonZeroU64>>,
     endings: Endings,
     /// Ours as long as we write there.
     directory: LockedDirectory,
@@ -70,8 +96,27 @@ impl Durable {
         let directory = LockedDirectory::open(directory).map_err(Cause::Directory)?;
         let options = Options { sync, ..Options::default() };
         let state = State::open(&directory, options, health::log).map_err(Cause::Open)?;
+        let sync = match sync {
+            Sync::Always => spool::Sync::Always,
+            Sync::Interval(interval) => spool::Sync::Interval(interval),
+            Sync::Never => spool::Sync::Never,
+        };
+        let options = spool::Options { sync, ..spool::Options::default() };
+        let (spool, recovered) = Spool::open(&directory.path().join("spool"), options).map_err(Cause::Spool)?;
+        let spool = Arc::new(spool);
+        let reader = reader::Reader::start(Arc::clone(&spool)).map_err(Cause::Thread)?;
         let numbers = Mutex::new(Numbers { last: 0, reserved: 0 });
-        Ok(Self { state, numbers, endings: Endings::default(), directory })
+        Ok(Self {
+            state,
+            spool,
+            reader,
+            recovered,
+            first_place: AtomicU64::new(1),
+            numbers,
+            known_groups: Mutex::default(),
+            endings: Endings::default(),
+            directory,
+        })
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -81,18 +126,27 @@ impl Durable {
     /// Whether these can be acknowledged.
     #[inline]
     pub(crate) fn is_safe(&self, at: SafeAt) -> bool {
-        self.state.is_done(at.state)
+        self.state.is_done(at.state) && self.spool.durable() >= at.spool
     }
 
-    /// Wakes once when they can, as long as the answer is kept.
+    /// Whether these wait for the state, and not for messages alone.
+    pub(crate) fn waits_for_state(&self, at: SafeAt) -> bool {
+        !self.state.is_done(at.state)
+    }
+
+    /// Wakes when they can, or before: then it has to be asked for again. Where there is an answer, as long as that is kept.
     #[must_use]
-    pub(crate) fn wake_when_safe(self: &Arc<Self>, at: SafeAt, waker: &Waker) -> AskedWake {
-        AskedWake { durable: Arc::clone(self), wake: self.state.wake_at(at.state, waker) }
+    pub(crate) fn wake_when_safe(self: &Arc<Self>, at: SafeAt, waker: &Waker) -> Option<AskedWake> {
+        if self.state.is_done(at.state) {
+            self.spool.wake_at(at.spool, waker);
+            return None;
+        }
+        Some(AskedWake { durable: Arc::clone(self), wake: self.state.wake_at(at.state, waker) })
     }
 
-    /// When all is safe that has changed until now.
+    /// When all of the state is safe that has changed until now.
     pub(crate) fn all(&self) -> SafeAt {
-        SafeAt { state: self.state.last() }
+        SafeAt::of_state(self.state.last())
     }
 
     /// Whether no further changes are to be made for now which nobody waits for: the disk is behind, or fails.
@@ -109,9 +163,25 @@ impl Durable {
         self.state.stats()
     }
 
+    /// Figures of the messages, and how they are in a word.
+    pub(crate) fn message_stats(&self) -> (spool::Stats, &'static str) {
+        (self.spool.stats(), health::word(&self.spool.health()))
+    }
+
+    /// Of messages.
+    pub(crate) fn spool_stats(&self) -> spool::Stats {
+        self.spool.stats()
+    }
+
     /// Blocks until all is safe, or `patience` is over.
     pub(crate) fn flush(&self, patience: Duration) -> bool {
-        self.state.wait(self.state.last(), patience)
+        let end = Instant::now() + patience;
+        let messages = self.all_messages();
+        let is_written = self.state.wait(self.state.last(), patience);
+        while !self.is_safe(messages) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        is_written && self.is_safe(messages)
     }
 
     pub(crate) fn make(&self, changes: &Changes) -> SafeAt {
@@ -124,7 +194,7 @@ impl Durable {
             key,
             value: value.as_deref(),
         }));
-        SafeAt { state }
+        SafeAt::of_state(state)
     }
 
     /// A number for a session. Where it needs more of them to be taken, that is written before anything that has it.
@@ -138,6 +208,32 @@ impl Durable {
             self.state.change([Change { table: Table::Meta, key: NUMBERS_KEY, value: Some(&value) }]);
         }
         NonZeroU64::new(numbers.last).expect("it begins with 1 and does not come round")
+    }
+
+    /// Where places begin in this run: behind all of the runs before, whose highest ones may be forgotten.
+    fn first_place(&self) -> u64 {
+        self.first_place.load(Ordering::Relaxed)
+    }
+
+    /// The run's number, which no run before had.
+    fn set_run(&self, run: u64) {
+        self.first_place.store(run << PLACES_BITS, Ordering::Relaxed);
+    }
+
+    /// The next messages of a queue; nothing where it is closed.
+    pub(crate) fn read(&self, page: PageOf) -> oneshot::Receiver<Page> {
+        self.reader.page(page)
+    }
+
+    /// As [`Durable::read`], at once: waits for the disk.
+    pub(crate) fn read_now(&self, page: PageOf) -> Page {
+        reader::page(&self.spool, page)
+    }
+
+    /// The messages of a session that were sent and are not wholly acknowledged, in the order of sending; `None`: they cannot
+    /// be read now.
+    pub(crate) fn read_under_way(&self, queue: &StoredQueue) -> oneshot::Receiver<Option<Vec<UnderWay>>> {
+        self.reader.under_way(queue.id())
     }
 
     /// Goes on behind all numbers that were given.
@@ -160,5 +256,9 @@ impl Changes {
 pub(crate) const NAME_BYTES_MAX: u64 = 65_000;
 
 const NUMBERS_KEY: &[u8] = b"session numbers";
+/// Of the last run.
+const RUN_KEY: &[u8] = b"run";
+/// A run has so many places for each queue, as a power of two; there may be 2^23 runs.
+const PLACES_BITS: u32 = 40;
 /// Numbers that a crash may skip.
 const NUMBERS_RESERVED: u64 = 1 << 20;

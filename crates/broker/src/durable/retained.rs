@@ -22,12 +22,12 @@ impl EncodedRetained {
 impl Durable {
     /// The topic's message is another one now.
     pub(crate) fn retained(&self, topic: &[u8], message: EncodedRetained) -> SafeAt {
-        SafeAt { state: self.state.put(Table::Retained, topic.into(), message.0) }
+        SafeAt::of_state(self.state.put(Table::Retained, topic.into(), message.0))
     }
 
     /// These topics have none any more.
     pub(crate) fn unretained<'a>(&self, topics: impl IntoIterator<Item = &'a [u8]>) -> SafeAt {
         let change = |key| Change { table: Table::Retained, key, value: None };
-        SafeAt { state: self.state.change(topics.into_iter().map(change)) }
+        SafeAt::of_state(self.state.change(topics.into_iter().map(change)))
     }
 }

@@ -1,11 +1,13 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::Instant;
 
 use tenbin_codec::TopicFilter;
 use tenbin_session::SessionExpiry;
 use tenbin_store::state::Table;
 
+use super::queue::StoredQueue;
 use super::record::{Owner, SessionRecord, encode_grant, subscription_key};
 use super::wall_clock::WallClock;
 use super::{Changes, Durable, SafeAt};
@@ -103,6 +105,18 @@ impl Durable {
 }
 
 impl DurableSession {
+    /// Where its messages are kept. `before`: where those of the session were that it takes the place of; places that were
+    /// given there are never given again, since one who was chosen before may still have a message for it.
+    pub(crate) fn queue(&self, durable: &Durable, before: Option<&StoredQueue>) -> Arc<StoredQueue> {
+        let first = before.map_or(0, StoredQueue::peek).max(durable.first_place());
+        StoredQueue::of_session(self.number, first)
+    }
+
+    /// Whether its messages are kept there.
+    pub(crate) fn has(&self, queue: &StoredQueue) -> bool {
+        self.number.get() == queue.id().0
+    }
+
     pub(super) fn loaded(record: &SessionRecord) -> Self {
         Self { number: record.number, written: hash(&record.encode()), safe_at: SafeAt::NOW }
     }

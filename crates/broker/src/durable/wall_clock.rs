@@ -33,6 +33,12 @@ impl WallClock {
         (wall != 0).then(|| self.at.checked_add(Duration::from_millis(wall.saturating_sub(self.wall_ms))))?
     }
 
+    /// After so long.
+    #[cfg(test)]
+    pub(super) fn later(self, by: Duration) -> Self {
+        Self { at: self.at + by, wall_ms: self.wall_ms + millis(by) }
+    }
+
     /// As [`Self::to_instant`], of a time of which so much is left at most: the clock on the wall may have been set back.
     pub(super) fn to_instant_within(self, rest_maximum: Duration, wall: WallTime) -> Option<Instant> {
         let at = self.to_instant(wall)?;

@@ -8,7 +8,7 @@ use tenbin_codec::{
     AckProperties, Disconnect, Packet, PacketType, ReasonCode, ReportCarrier, SubAck, Subscribe, Subscription,
     SubscriptionOptions, TopicName, UnsubAck, Unsubscribe,
 };
-use tenbin_session::{Event, Publication, SessionExpiry, Violation};
+use tenbin_session::{DroppedResend, Event, Publication, SessionExpiry, Violation};
 
 use super::connection::ConnectionTask;
 use super::ending::End;
@@ -31,7 +31,8 @@ impl<S: Stream> ConnectionTask<S> {
             }
             Event::Duplicate(ack) => {
                 // What it was taken for the first time may not be safe yet.
-                if let Some(all) = self.shared.durable.as_ref().map(|durable| durable.all()) {
+                if let Some(all) = self.shared.durable.as_ref().map(|durable| durable.all().and(durable.all_messages()))
+                {
                     self.hold_batch_until(all);
                 }
                 self.acks.push((ack, ReasonCode::Success));
@@ -41,12 +42,18 @@ impl<S: Stream> ConnectionTask<S> {
             Event::Ping(ping) => self.pinged(&ping, now),
             Event::Disconnect(disconnect) => return Err(self.disconnect(&disconnect)),
             Event::Auth(auth) => self.handle_auth(*auth)?,
-            Event::Delivered { reason, shared, .. } => {
+            Event::Delivered { reason, shared, stored, .. } => {
+                if let Some(stored) = stored {
+                    self.done(stored, shared.map(|shared| shared.share));
+                }
                 if let Some(delivery) = shared {
                     self.acknowledged(&delivery, reason, now);
                 }
                 self.count_dropped_resends(now);
             }
+            // Of sessions that are stored.
+            Event::Received { packet_id, stored, share } => self.received(packet_id, stored, share, now),
+            Event::Released(packet_id) => self.released(packet_id, now),
             Event::Handled => {}
             // Only a server says these; the decoder and the session let none through.
             Event::SubAck(_) => return Err(End::Violation(Violation::Unexpected(PacketType::SubAck))),
@@ -228,7 +235,10 @@ impl<S: Stream> ConnectionTask<S> {
 
     /// A client that came back with a smaller Maximum Packet Size misses what was under way and no longer fits.
     pub(super) fn count_dropped_resends(&mut self, now: Instant) {
-        while let Some((packet_id, shared)) = self.connection.poll_dropped() {
+        while let Some(DroppedResend { packet_id, shared, stored }) = self.connection.poll_dropped() {
+            if let Some(stored) = stored {
+                self.done(stored, shared.map(|shared| shared.share));
+            }
             let booked = shared.as_ref().map_or(Booked::NOTHING, Booked::of_sent);
             booked.take_back(&self.lease.client.load, self.shared.clock.nanos(now));
             self.shared.router.keys_done(shared.as_ref().and_then(HeldKey::of_sent), self.lease.client.number);

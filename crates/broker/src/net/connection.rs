@@ -20,15 +20,17 @@ use super::listener::OpenConnection;
 use super::reauthentication::Reauthentication;
 use super::relief::Relief;
 use super::sending::OUT_FULL;
+use super::storing::Storing;
 use super::stream::Stream;
 use super::throttle::{Throttle, Throttled};
 use super::transport::Transport;
 use super::unwritten::Unwritten;
 use super::words::words;
-use crate::auth::{Answer, Standing, enforcement};
+use crate::auth::enforcement::{self, NotKept};
+use crate::auth::{Answer, Standing};
 use crate::outbox::Control;
 use crate::registry::Lease;
-use crate::router::Publisher;
+use crate::router::{Flushed, Publisher};
 use crate::threads::Home;
 use crate::token_bucket::Rate;
 
@@ -85,6 +87,8 @@ pub(super) struct ConnectionTask<S> {
     pub(super) acks: Vec<(PendingAck, ReasonCode)>,
     /// What waits until it is safe.
     pub(super) held_back: Option<Box<HeldBack>>,
+    /// For a client with messages that are kept on disk.
+    pub(super) storing: Option<Box<Storing>>,
     pub(super) will: Option<Box<Will>>,
     pub(super) session_expiry: SessionExpiry,
     pub(super) transport: Transport<S>,
@@ -181,6 +185,7 @@ impl<S: Stream> ConnectionTask<S> {
             publisher: Publisher::of(&shared.router, &lease.client.receiver(), &lease.client.id),
             acks: Vec::new(),
             held_back: None,
+            storing: None,
             will,
             session_expiry,
             transport,
@@ -271,8 +276,8 @@ impl<S: Stream> ConnectionTask<S> {
             self.read_in_turn = 0;
         }
         if ready.timer {
-            if self.holds_much_back() {
-                self.connection.not_read(now); // it waits for us
+            if self.waits_for_us() {
+                self.connection.not_read(now);
             }
             self.connection.handle_timeout(now, &mut self.transport.out).map_err(End::Violation)?;
             self.rearm();
@@ -280,18 +285,29 @@ impl<S: Stream> ConnectionTask<S> {
         Ok(turn)
     }
 
+    /// Whether the client is not read from for want of our disk.
+    #[inline]
+    fn waits_for_us(&self) -> bool {
+        if self.held_back.is_none() && self.storing.is_none() {
+            return false;
+        }
+        let held_bytes = self.storing.as_ref().map_or(0, |storing| storing.held_bytes());
+        held_bytes >= OUT_FULL || self.holds_much_back() || self.waits_for_disk()
+    }
+
     /// Writes what waits, then gathers what else can be done.
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<Ready>> {
         let mut ready = Ready { sent: self.held_back.is_some() && self.release_held_back(context), ..Ready::default() };
+        ready.sent |= self.storing.is_some() && self.release_stored(context);
         self.write(context)?;
-        let waiting = self.transport.out.len();
+        let waiting = self.transport.out.len() + self.storing.as_ref().map_or(0, |storing| storing.held_bytes());
         let quota = self.quota();
         // A socket that takes no more leaves the rest in the queue, where it is bounded and others see it.
         let room = OUT_FULL.saturating_sub(waiting);
         self.tell_socket_blocked(room == 0);
         // A client that does not read our answers is not read from either. First, so that what has been in the queue
         // before a packet came goes out before its answer.
-        if waiting < OUT_FULL && !self.holds_much_back() {
+        if waiting < OUT_FULL && !self.waits_for_us() {
             match self.throttle.poll(context) {
                 Throttled::No => {
                     if let Poll::Ready(read) = self.transport.poll_read(context) {
@@ -302,6 +318,9 @@ impl<S: Stream> ConnectionTask<S> {
                 Throttled::Yes => {}
             }
         }
+        if quota > 0 && self.lease.client.outbox.has_tail() {
+            self.read_on(context);
+        }
         self.send_allowed(context, quota, room, &mut ready);
         if ready.sent && ready.control.is_none() && room > 0 {
             let written = self.write_at_once(context, &mut ready);
@@ -309,6 +328,13 @@ impl<S: Stream> ConnectionTask<S> {
             if ready.read.is_none() && !ready.resumed {
                 written?;
             }
+        }
+        // What was just sent may have been the last in memory, and nothing that QoS 0 brings back tells us to look again.
+        if !ready.sent && room > 0 && self.lease.client.outbox.has_tail() && self.quota() > 0 {
+            ready.sent = self.read_on(context);
+        }
+        if self.socket_blocked || quota == 0 || self.lease.client.outbox.lags() {
+            self.announce_slowness();
         }
         self.relieve(context);
         if let Some(reauthentication) = &mut self.reauthentication
@@ -324,9 +350,19 @@ impl<S: Stream> ConnectionTask<S> {
         if input || *sent || *more_retained || *timer {
             return Poll::Ready(Ok(ready));
         }
+        if self.storing.is_some() {
+            self.watch_stored(context);
+        }
         self.transport.idle();
         self.acks.shrink_to(KEPT_ACKS);
         Poll::Pending
+    }
+
+    /// Has us looked after by who looks after slow receivers.
+    fn announce_slowness(&self) {
+        if self.lease.client.outbox.begin_watch() {
+            self.shared.slow_receivers.watch(&self.lease.client);
+        }
     }
 
     /// Encodes what waits for the client, after a change of what it may have.
@@ -365,13 +401,14 @@ impl<S: Stream> ConnectionTask<S> {
     fn handle_input(&mut self, now: Instant) -> Result<Turn, End> {
         let applied = self.apply_input(now);
         // Also before an end: what came before it is legal and has been taken.
-        let pressure = self.publisher.flush(&self.shared.router, now);
+        let Flushed { pressure, safe_at } = self.publisher.flush(&self.shared.router, now);
         let reached_itself = self.publisher.take_reached_itself();
         if self.acks.is_empty() {
             return applied.map(|()| if pressure { Turn::Over } else { Turn::GoesOn });
         }
         // PUBRECs, the client's own messages, PUBACKs: one that waits for a PUBACK finds what it published and
         // subscribed to before it. PUBACKs and PUBRECs have an order of their own each. [MQTT-4.6.0-2], [MQTT-4.6.0-3]
+        self.hold_batch_until(safe_at);
         let mut acks = std::mem::take(&mut self.acks);
         if reached_itself {
             for (ack, reason) in acks.extract_if(.., |(ack, _)| ack.qos == QoS::ExactlyOnce) {
@@ -427,6 +464,7 @@ impl<S: Stream> ConnectionTask<S> {
             }
         };
         self.tell_acknowledged();
+        self.settle();
         self.shared.metrics.messages_received.add(received);
         self.shared.metrics.packets_received.add(packets);
         result
@@ -463,11 +501,14 @@ impl<S: Stream> ConnectionTask<S> {
     /// Whether the client is still who it was after a change of rights. What waits to be sent again is judged anew.
     fn take_rights_over(&mut self) -> Result<(), End> {
         let rights = &self.lease.client.rights;
-        let is_forbidden = |delivery: &Delivery| enforcement::is_forbidden(rights, delivery);
+        let not_kept = NotKept::default();
+        let is_forbidden =
+            |delivery: &Delivery| enforcement::is_forbidden(rights, delivery) && not_kept.note_sent(delivery);
         let given_up = self.connection.give_up_resends(is_forbidden, Instant::now(), &mut self.transport.out);
         if given_up > 0 {
             tracing::info!(client = ?self.lease.client.id, given_up, "messages under way are no longer authorized");
         }
+        not_kept.settle(&self.shared, &self.lease.client);
         match enforcement::catch_up(&self.shared, &mut self.lease) {
             Standing::Current => Ok(()),
             Standing::Stale | Standing::Revoked => Err(End::Revoked),

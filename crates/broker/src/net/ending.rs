@@ -8,6 +8,7 @@ use tenbin_session::Violation;
 use super::authentication::Refusal;
 use super::connection::ConnectionTask;
 use super::stream::Stream;
+use crate::durable::SafeAt;
 use crate::lifecycle::{self, ConnectionEnd};
 use crate::outbox::Control;
 use crate::threads::Home;
@@ -79,6 +80,11 @@ impl<S: Stream> ConnectionTask<S> {
                 tracing::debug!(%peer, ?client, "session taken over");
                 Some(ReasonCode::SessionTakenOver) // [MQTT-3.1.4-3]
             }
+            End::Control(Control::TooSlow) => {
+                self.shared.metrics.disconnected_slow.add(1);
+                tracing::info!(%peer, ?client, "disconnected: too slow for what it has subscribed to");
+                Some(ReasonCode::QuotaExceeded)
+            }
             End::Control(Control::ShuttingDown) => Some(ReasonCode::ServerShuttingDown),
             End::Control(Control::RightsChanged) => None, // ends nothing
         };
@@ -90,7 +96,9 @@ impl<S: Stream> ConnectionTask<S> {
         let unwritten = self.unwritten.take_all();
         unwritten.take_back(&self.lease.client.load, self.shared.clock.nanos(Instant::now()));
         self.forget_held_back();
+        let settled_at = self.storing.as_ref().map_or(SafeAt::NOW, |storing| storing.last());
         let ended = ConnectionEnd {
+            settled_at,
             session: self.connection.into_session(),
             will: self.will.filter(|_| !normal),
             expiry: self.session_expiry,

@@ -12,14 +12,15 @@ use tenbin_codec::{
     ReportCarriers, Text, Will, WriteBuffer,
 };
 use tenbin_session::handshake::negotiate;
-use tenbin_session::{Connection, Role, Session, SessionExpiry};
+use tenbin_session::{Connection, Restored, Role, Session, SessionExpiry};
 
 use super::authentication::{self, Refusal};
 use super::reauthentication::Reauthentication;
+use super::storing;
 use super::transport::Transport;
 use super::weight::{DEFAULT_WEIGHT, weight_in};
 use crate::auth::{Action, AuthRequest, Principal};
-use crate::durable::SafeAt;
+use crate::durable::{Outcomes, SafeAt, Stored, UnderWay, place};
 use crate::lifecycle::{self, Beginning, Begun};
 use crate::registry::{Lease, NoClaim};
 use crate::shared::Shared;
@@ -206,6 +207,11 @@ async fn establish<S: Stream>(
     }
     let begun = lifecycle::begin(shared, &mut lease, &beginning, now);
     negotiated.connack.session_present = begun.interrupted.is_some();
+    if lease.state.has_unread && !read_under_way(shared, &mut lease).await {
+        tracing::error!(client = ?lease.client.id, "messages under way cannot be read, so that their session is not gone on with");
+        lifecycle::refuse(shared, lease, begun.interrupted, now);
+        return Err(ReasonCode::ServerUnavailable.into());
+    }
     let mut lease = wait_until_safe(shared, lease, begun).await?;
     let now = Instant::now();
     lease
@@ -215,8 +221,9 @@ async fn establish<S: Stream>(
     if negotiated.connack.session_present {
         lifecycle::rights_renewed(shared, &mut lease, now);
     }
+    storing::read_first_page(shared, &lease.client).await;
     lifecycle::takes_messages(shared, &lease, now);
-    let session = lease.state.session.take().map_or_else(Session::new, |session| *session);
+    let session = lease.state.session.take().map_or_else(|| new_session(&lease), |session| *session);
     let mut connection = Connection::new(Role::Server, connect.version, negotiated.limits, session, now);
     tracing::debug!(
         %peer, client = ?lease.client.id, version = %connect.version, clean_start = connect.clean_start,
@@ -237,6 +244,32 @@ async fn establish<S: Stream>(
         decoder,
         report_carriers,
     })
+}
+
+/// A session in which nothing has happened: what happens is kept, if it is.
+fn new_session(lease: &Lease) -> Session {
+    if lease.state.durable.is_some() { Session::stored() } else { Session::new() }
+}
+
+/// Goes on with the messages that were under way when the last run of the broker ended; whether that can be.
+async fn read_under_way(shared: &Shared, lease: &mut Lease) -> bool {
+    let Some((durable, queue)) = shared.durable.as_ref().zip(lease.client.outbox.stored()) else { return true };
+    let Ok(Some(under_way)) = durable.read_under_way(&queue).await else { return false };
+    lease.state.has_unread = false;
+    let now = Instant::now();
+    let session = lease.state.session.get_or_insert_with(|| Box::new(Session::stored()));
+    let mut outcomes = Outcomes::default();
+    for UnderWay { packet_id, stored, delivery } in under_way {
+        let restored = delivery.map_or(Restored::Released(stored), Restored::Published);
+        if !session.restore_sent(packet_id, restored, now) {
+            tracing::error!(client = ?lease.client.id, %packet_id, "two messages under way have one identifier");
+            outcomes.done.push(place(queue.id(), Stored::of(stored).sequence()));
+        }
+    }
+    if !outcomes.is_empty() {
+        durable.settle(&mut outcomes);
+    }
+    true
 }
 
 /// Waits until what CONNACK will say is safe. Where it does not become so, the connection ends before it has begun for the

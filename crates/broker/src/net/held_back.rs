@@ -23,12 +23,14 @@ pub(super) struct HeldBack {
     batch: SafeAt,
 }
 
+type Woken = (SafeAt, Waker, Option<AskedWake>);
+
 /// Each behind those that came before it.
 #[derive(Debug)]
 struct Line<T> {
     waiting: VecDeque<(SafeAt, T)>,
     /// Who is woken for the head of the line, and when that is safe; as long as we are.
-    woken: Option<(SafeAt, Waker, AskedWake)>,
+    woken: Option<Woken>,
 }
 
 impl<S: Stream> ConnectionTask<S> {
@@ -118,7 +120,7 @@ impl<S: Stream> ConnectionTask<S> {
 }
 
 impl HeldBack {
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.acks.waiting.len() + self.answers.waiting.len()
     }
 
@@ -139,7 +141,9 @@ impl<T> Line<T> {
         if durable.is_safe(safe_at) {
             return self.waiting.pop_front().map(|(_, next)| next);
         }
-        if self.woken.as_ref().is_none_or(|(at, woken, _)| *at != safe_at || !woken.will_wake(waker)) {
+        let is_known = |(at, woken, _): &Woken| *at == safe_at && woken.will_wake(waker);
+        // The log of messages wants to be asked again each time.
+        if !durable.waits_for_state(safe_at) || !self.woken.as_ref().is_some_and(is_known) {
             self.woken = Some((safe_at, waker.clone(), durable.wake_when_safe(safe_at, waker)));
         }
         None

@@ -13,6 +13,7 @@ mod moving;
 mod reauthentication;
 mod relief;
 mod sending;
+mod storing;
 mod stream;
 mod tcp_state;
 mod throttle;

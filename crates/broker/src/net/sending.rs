@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use tenbin_codec::WriteBuffer;
 use tenbin_session::{Delivery, Sent};
 
 use super::connection::{ConnectionTask, Ready};
@@ -70,6 +71,7 @@ impl<S: Stream> ConnectionTask<S> {
         page.retain(|delivery| rights.may_receive_encoded(delivery.template.topic()));
         // What may not be received leaves its quota to others.
         let has_more = paged == Paged::More || page.len() < found;
+        self.keep_retained(&mut page);
         page.into_iter().for_each(|delivery| into.add(delivery));
         has_more
     }
@@ -95,6 +97,8 @@ impl<S: Stream> ConnectionTask<S> {
     fn send(&mut self, batch: &mut Batch, now: Instant) {
         let mut tally = SentTally::default();
         let mut blocked = Vec::new();
+        // Packets that wait for the disk.
+        let mut aside = None;
         if batch.len() >= BURST {
             self.transport.expect_burst();
         }
@@ -105,13 +109,16 @@ impl<S: Stream> ConnectionTask<S> {
             batch.clear();
         }
         batch.drain(|entry| match entry {
-            Entry::Single(delivery) => blocked.extend(self.send_single(delivery, &mut tally, now)),
+            Entry::Single(delivery) => blocked.extend(self.send_single(delivery, &mut tally, now, &mut aside)),
             Entry::Run(run, packets) => {
                 tally.run(&run);
                 self.connection.append_plain(packets, run.messages.into(), now, &mut self.transport.out);
             }
         });
         batch.shrink(KEPT_BYTES);
+        if self.storing.is_some() {
+            self.end_sending(aside);
+        }
         if !blocked.is_empty() {
             self.lease.client.outbox.put_back(blocked.into_iter());
         }
@@ -126,10 +133,21 @@ impl<S: Stream> ConnectionTask<S> {
 
     /// Gives it back if it has to wait.
     #[inline]
-    fn send_single(&mut self, delivery: Delivery, tally: &mut SentTally, now: Instant) -> Option<Delivery> {
+    fn send_single(
+        &mut self,
+        delivery: Delivery,
+        tally: &mut SentTally,
+        now: Instant,
+        aside: &mut Option<WriteBuffer>,
+    ) -> Option<Delivery> {
         let booked = Booked::of(&delivery);
         let held_key = HeldKey::of(&delivery);
-        match self.connection.send(delivery, now, &mut self.transport.out) {
+        let sent = if delivery.stored.is_some() || self.has_to_follow(aside.is_some()) {
+            self.send_stored(delivery, now, aside)
+        } else {
+            self.connection.send(delivery, now, &mut self.transport.out)
+        };
+        match sent {
             Sent::Written(None) => {
                 tally.sent += 1;
                 tally.unacknowledged += booked;
@@ -158,7 +176,7 @@ impl<S: Stream> ConnectionTask<S> {
     pub(super) fn tell_socket_blocked(&mut self, blocked: bool) {
         if blocked != self.socket_blocked {
             self.socket_blocked = blocked;
-            self.lease.client.outbox.set_socket_blocked(blocked);
+            self.lease.client.outbox.set_socket_blocked(blocked, self.transport.out.len());
         }
     }
 

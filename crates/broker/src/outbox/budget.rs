@@ -50,6 +50,11 @@ impl Budget {
         self.messages.load(Ordering::Relaxed)
     }
 
+    /// Bytes that all queues together have left.
+    pub(crate) fn free(&self) -> usize {
+        self.maximum.saturating_sub(self.used())
+    }
+
     /// Bytes in all queues.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)

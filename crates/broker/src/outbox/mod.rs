@@ -4,11 +4,15 @@
 mod batch;
 mod booked;
 mod budget;
+mod concerns;
+mod health;
 mod kept_back;
+mod pace;
 mod push;
 mod queue;
 mod runs;
 mod spares;
+mod tail;
 mod tally;
 mod when_full;
 
@@ -18,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use arc_swap::ArcSwapOption;
 use rustc_hash::FxHashMap;
 use tenbin_balancer::{Availability, MemberLoad};
 use tenbin_codec::ProtocolVersion;
@@ -26,13 +31,18 @@ use tenbin_session::Delivery;
 pub(crate) use batch::{Batch, Entry};
 pub(crate) use booked::Booked;
 pub(crate) use budget::Budget;
+pub(crate) use concerns::Concerns;
+pub(crate) use health::{Health, Pace, Sample, Transition};
 pub(crate) use kept_back::Line;
 pub(crate) use queue::{Queue, Reader};
 pub(crate) use runs::{Run, Wire};
 pub(crate) use tally::Tally;
 pub use when_full::WhenFull;
 
+use pace::Behaviour;
+
 use crate::clock::Clock;
+use crate::durable::{Durable, Reserved, Stored, StoredQueue, Tail};
 use crate::metrics::Metrics;
 
 /// Messages that wait for one client.
@@ -64,6 +74,21 @@ pub(crate) struct Outbox {
     /// two, or need not, since nothing can go; then the task sees it when that changes, by the lock of
     /// [`Outbox::set_socket_blocked`], or looks anyway, since its quota is another.
     at_rest: AtomicBool,
+    /// Where messages for the session are kept, if they are. Changed while there is no connection.
+    stored: ArcSwapOption<StoredQueue>,
+    /// Something waits on disk alone. Written under the lock, read by anybody for a hint; relaxed.
+    has_tail: AtomicBool,
+    /// More waits, there or in memory, than may: QoS 1 and 2 messages are to be refused. Written and read as `has_tail`.
+    is_over_quota: AtomicBool,
+    /// QoS 0 messages are stored too: the receiver is slow, and has to get them in order. Written and read as `has_tail`.
+    keeps_unacknowledged: AtomicBool,
+    /// Whoever looks after slow receivers looks after this one. Written by the receiver's task and by who looks; the latter
+    /// clears it under the lock. Relaxed.
+    is_watched: AtomicBool,
+    /// Much was left in the queue when the receiver had taken from it. Written and read as `is_watched`.
+    lags: AtomicBool,
+    /// Who looks after slow receivers was told that the queue is nearly full. Written under the lock; relaxed.
+    is_alarmed: AtomicBool,
 }
 
 /// What all queues of a broker have in common.
@@ -75,6 +100,9 @@ pub(crate) struct OutboxCommon {
     pub(crate) budget: Arc<Budget>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Clock,
+    pub(crate) concerns: Arc<Concerns>,
+    /// Where messages for slow receivers go.
+    pub(crate) durable: Option<Arc<Durable>>,
 }
 
 /// Bounds of one queue.
@@ -83,6 +111,10 @@ pub(crate) struct OutboxLimits {
     pub(crate) messages: usize,
     pub(crate) bytes: usize,
     pub(crate) when_full: WhenFull,
+    /// On disk.
+    pub(crate) stored_bytes: u64,
+    /// There is a disk for what waits for slow receivers.
+    pub(crate) has_store: bool,
 }
 
 /// What the owner of the connection is asked to do.
@@ -92,6 +124,8 @@ pub(crate) enum Control {
     TakenOver,
     /// The broker stops.
     ShuttingDown,
+    /// The client takes messages more slowly than they come, and is to be disconnected for that.
+    TooSlow,
     /// Rights have changed; void where something else is asked for.
     RightsChanged,
 }
@@ -117,6 +151,8 @@ pub(crate) enum Pressure {
 #[derive(Debug, Default)]
 struct State {
     queue: Queue,
+    /// What waits on disk alone. Boxed, as whatever most clients have nothing of.
+    tail: Option<Box<Tail>>,
     attached: bool,
     /// Connections so far.
     connection: u32,
@@ -134,21 +170,49 @@ struct State {
     quota_left: usize,
     control: Option<Control>,
     waker: Option<Waker>,
+    /// How the receiver keeps up.
+    behaviour: Behaviour,
+    /// While it is slow: places on disk for messages that nobody knew then that they were to be there.
+    reserved: Option<Box<Reserved>>,
+    /// QoS 1 and 2 messages that are not stored have found no room.
+    is_stuffed: bool,
+    /// Bytes that were not in the socket when it was blocked.
+    unsent_bytes: usize,
 }
 
 impl Outbox {
     pub(crate) fn new(common: Arc<OutboxCommon>, load: Arc<MemberLoad>) -> Self {
         load.set_availability(Availability::Offline);
         let packet_bytes_maximum = AtomicU32::new(u32::MAX);
-        let [has_room_again, keeps_back, at_rest] = std::array::from_fn(|_| AtomicBool::new(false));
-        let state = Mutex::default();
+        let [has_room_again, keeps_back, at_rest, has_tail, is_over_quota] =
+            std::array::from_fn(|_| AtomicBool::new(false));
+        let [keeps_unacknowledged, is_watched, lags, is_alarmed] = std::array::from_fn(|_| AtomicBool::new(false));
+        let (state, stored) = (Mutex::default(), ArcSwapOption::empty());
         let wire = AtomicU64::new(0);
-        Self { state, common, load, packet_bytes_maximum, wire, has_room_again, keeps_back, at_rest }
+        Self {
+            state,
+            common,
+            load,
+            packet_bytes_maximum,
+            wire,
+            has_room_again,
+            keeps_back,
+            at_rest,
+            stored,
+            has_tail,
+            is_over_quota,
+            keeps_unacknowledged,
+            is_watched,
+            lags,
+            is_alarmed,
+        }
     }
 
-    /// Receiver: tells whether its socket takes no more, so that nobody waits for it.
-    pub(crate) fn set_socket_blocked(&self, blocked: bool) {
-        self.state().socket_blocked = blocked;
+    /// Receiver: tells whether its socket takes no more, so that nobody waits for it, and how many bytes are not in it.
+    pub(crate) fn set_socket_blocked(&self, blocked: bool, unsent_bytes: usize) {
+        let mut state = self.state();
+        state.socket_blocked = blocked;
+        state.unsent_bytes = if blocked { unsent_bytes } else { 0 };
     }
 
     /// Receiver: takes what waits, oldest first: QoS 0 always, QoS 1 and 2 as far as `quota` goes, in all about
@@ -169,9 +233,14 @@ impl Outbox {
         state.queue.take(quota, bytes, into, &self.common.budget);
         state.quota_left = quota.saturating_sub(acknowledged);
         self.set_keeps_back(state.has_shared_work());
-        if self.load.availability() == Availability::Full && state.queue.has_room(&self.common.limits) {
-            self.load.set_availability(Availability::Ready);
-            self.has_room_again.store(true, Ordering::Relaxed);
+        if state.queue.bytes() > LAGS_FROM_BYTES {
+            self.lags.store(true, Ordering::Relaxed);
+        }
+        if (self.load.availability() == Availability::Full || state.is_stuffed)
+            && state.queue.has_room(&self.common.limits)
+            && state.tail.is_none()
+        {
+            self.has_room(&mut state);
         }
         if into.is_empty() {
             match &mut state.waker {
@@ -184,11 +253,23 @@ impl Outbox {
         Poll::Ready(Taken::Deliveries)
     }
 
+    /// There is room again.
+    #[cold]
+    fn has_room(&self, state: &mut State) {
+        if std::mem::take(&mut state.is_stuffed) {
+            self.tell_quota(state);
+        }
+        if self.load.availability() == Availability::Full && state.behaviour.pace == Pace::Normal {
+            self.load.set_availability(Availability::Ready);
+            self.has_room_again.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Receiver: whether [`Outbox::poll_take`] would find nothing, as it has the last time, and the same task is to be
     /// woken.
     #[inline]
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.at_rest.load(Ordering::Relaxed)
+        self.at_rest.load(Ordering::Relaxed) && !self.has_tail()
     }
 
     /// Receiver: as [`Outbox::poll_take`], without waiting and without heed of what it is asked for.
@@ -236,9 +317,13 @@ impl Outbox {
         state.socket_blocked = false;
         state.quota_blocked = false;
         state.quota_left = 0;
+        state.unsent_bytes = 0;
         state.control = None;
+        state.behaviour = Behaviour::default();
+        self.is_alarmed.store(false, Ordering::Relaxed);
+        self.tell_form(state);
         self.at_rest.store(false, Ordering::Relaxed);
-        let is_full = state.queue.is_nearly_full(&self.common.limits);
+        let is_full = state.queue.is_nearly_full(&self.common.limits) || state.tail.is_some();
         self.load.set_availability(if is_full { Availability::Full } else { Availability::Ready });
     }
 
@@ -281,11 +366,14 @@ impl Outbox {
         let mut state = self.state();
         self.at_rest.store(false, Ordering::Relaxed);
         state.attached = false;
+        state.behaviour = Behaviour::default();
         state.wire = None;
         self.wire.store(Wire::to_bits(state.connection, None), Ordering::Release);
         state.control = None;
         state.waker = None;
         let shared = state.queue.withdraw_shared(&self.common.budget);
+        self.give_head_to_tail(&mut state);
+        self.tell_form(&state);
         let dropped = state.queue.drop_unacknowledged(&self.common.budget);
         self.load.set_availability(Availability::Offline);
         drop(state);
@@ -314,7 +402,15 @@ impl Outbox {
 
     /// Forgets everything that waits: the session begins anew.
     pub(crate) fn clear(&self) {
-        let dropped = self.state().queue.clear(&self.common.budget);
+        let dropped = {
+            let mut state = self.state();
+            if state.tail.is_some() {
+                self.change_tail(&mut state, Tail::clear);
+            }
+            state.is_stuffed = false;
+            self.tell_quota(&state);
+            state.queue.clear(&self.common.budget)
+        };
         self.common.metrics.dropped_offline.add(dropped.messages);
         self.take_back(dropped.booked);
     }
@@ -323,6 +419,22 @@ impl Outbox {
     pub(crate) fn close(&self) {
         self.state().closed = true;
         self.clear();
+    }
+
+    /// What is stored need not be in memory while nobody reads.
+    fn give_head_to_tail(&self, state: &mut State) {
+        let stored = state.queue.withdraw(|delivery| delivery.stored.is_some(), &self.common.budget);
+        if stored.is_empty() && state.tail.is_none() {
+            return;
+        }
+        self.change_tail(state, |tail| {
+            tail.stop_reading();
+            for delivery in &stored {
+                if let Some(Stored::InOwn(sequence)) = delivery.stored.map(Stored::of) {
+                    tail.add(sequence, tail::weight(delivery));
+                }
+            }
+        });
     }
 
     /// What share groups gave to this member and will not be sent to it.
@@ -337,6 +449,9 @@ impl Outbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// A receiver that leaves more than this in its queue lags.
+const LAGS_FROM_BYTES: usize = 32 * 1024;
 
 impl Drop for Outbox {
     fn drop(&mut self) {

@@ -12,7 +12,10 @@ use tenbin_session::Delivery;
 use super::batch::{Batch, Entry};
 use super::queue::Dropped;
 use super::runs::{Run, Wire};
-use super::{Booked, Outbox, OutboxCommon, Pressure, Queue, Reader, State, Tally};
+use super::{
+    Booked, Control, Outbox, OutboxCommon, OutboxLimits, Pressure, Queue, Reader, State, Tally, WhenFull, tail,
+};
+use crate::durable::{Reserved, Stored, Tail};
 
 impl Outbox {
     /// Puts a batch in, in order, and wakes the receiver once. What finds no room is dropped as
@@ -55,10 +58,20 @@ impl Outbox {
         put_in: impl FnOnce(&mut Push<'_>),
     ) -> Pressure {
         let mut guard = self.state();
-        let State { queue, groups, attached, closed, connection, wire, .. } = &mut *guard;
+        let State { queue, tail, groups, attached, closed, connection, wire, behaviour, reserved, .. } = &mut *guard;
+        let common = &self.common.limits;
+        let slow = behaviour.is_spooling().then(|| behaviour.slow_limits(common));
         let mut push = Push {
             outbox: self,
             queue,
+            tail,
+            limits: slow.as_ref().unwrap_or(common),
+            is_spooling: slow.is_some(),
+            spooled: false,
+            is_stuffed: false,
+            is_too_slow: false,
+            reserved,
+            placed: Vec::new(),
             groups,
             is_attached: *attached,
             is_attached_for_groups: *attached && chosen.is_none_or(|chosen| chosen == *connection),
@@ -77,19 +90,35 @@ impl Outbox {
         put_in(&mut push);
         push.count();
         self.at_rest.store(false, Ordering::Relaxed);
-        let Push { dropped_full, dropped_offline, mut taken_back, refused, .. } = push;
+        let Push { dropped_full, dropped_offline, mut taken_back, refused, spooled, .. } = push;
+        let (is_stuffed, is_too_slow, placed) = (push.is_stuffed, push.is_too_slow, push.placed);
         let state = &mut *guard;
+        if is_stuffed {
+            state.is_stuffed = true;
+            self.tell_quota(state);
+        }
+        if is_too_slow && state.attached && matches!(state.control, None | Some(Control::RightsChanged)) {
+            state.control = Some(Control::TooSlow);
+        }
+        if spooled {
+            self.change_tail(state, |_| {});
+        }
         let expired = state.queue.take_expired();
         taken_back += expired.booked;
         // Who refuses one, be it for the budget's sake, tells when it has taken something: the group keeps it until then.
-        let is_full = state.queue.is_nearly_full(&self.common.limits) || (refused.is_some() && !state.queue.is_empty());
+        let has_tail = state.tail.is_some();
+        let is_nearly_full = state.queue.is_nearly_full(&self.common.limits);
+        if is_nearly_full {
+            self.tell_nearly_full(state);
+        }
+        let is_full = has_tail || is_nearly_full || (refused.is_some() && !state.queue.is_empty());
         if state.attached && is_full {
             self.load.set_availability(Availability::Full);
         }
         let can_go = state.queue.has_unacknowledged() || (!state.queue.is_empty() && !state.quota_blocked);
-        let goes_out = can_go && !state.socket_blocked;
+        let goes_out = (can_go || (has_tail && !state.quota_blocked)) && !state.socket_blocked;
         // Else once, that the receiver looks after what others could do meanwhile.
-        let is_wanted = goes_out || (state.has_shared_work() && !self.keeps_back());
+        let is_wanted = goes_out || is_too_slow || (state.has_shared_work() && !self.keeps_back());
         let waker = if is_wanted { state.waker.take() } else { None };
         // A little that goes out at once is not worth a write to what all threads share.
         if waker.is_none() || !goes_out || !state.queue.is_nearly_settled() {
@@ -99,6 +128,9 @@ impl Outbox {
         drop(guard);
         if let Some(waker) = waker {
             waker.wake();
+        }
+        if !placed.is_empty() {
+            self.write_placed(&placed);
         }
         if !taken_back.is_nothing() {
             taken_back.take_back(&self.load, self.common.clock.nanos(now));
@@ -110,10 +142,41 @@ impl Outbox {
     }
 }
 
+impl Outbox {
+    /// Who looks after slow receivers looks at once; and where nothing is kept on disk, publishers learn when there is no
+    /// room left.
+    #[cold]
+    fn tell_nearly_full(&self, state: &mut State) {
+        let is_expected = !state.attached || state.behaviour.is_spooling();
+        if !is_expected && !self.is_alarmed.swap(true, Ordering::Relaxed) {
+            self.common.concerns.alarm();
+        }
+        let will_have_room = self.common.limits.has_store && state.attached;
+        let is_stuffed = state.queue.len() >= self.common.limits.messages && !will_have_room;
+        if is_stuffed && !state.is_stuffed && self.keeps_in().is_none() {
+            state.is_stuffed = true;
+            self.tell_quota(state);
+        }
+    }
+}
+
 /// One batch on its way into the queue.
 struct Push<'a> {
     outbox: &'a Outbox,
     queue: &'a mut Queue,
+    tail: &'a mut Option<Box<Tail>>,
+    /// For what is not stored; less than usual for a slow receiver.
+    limits: &'a OutboxLimits,
+    is_spooling: bool,
+    /// Something has gone to the tail.
+    spooled: bool,
+    /// QoS 1 and 2 messages have found no room.
+    is_stuffed: bool,
+    /// The receiver is to be disconnected.
+    is_too_slow: bool,
+    /// Places on disk for what is not stored and has to go behind the tail, and what has got one and is to be written.
+    reserved: &'a mut Option<Box<Reserved>>,
+    placed: Vec<Delivery>,
     groups: &'a FxHashMap<NonZeroU64, Arc<Tally>>,
     is_attached: bool,
     /// By the connection that share groups chose.
@@ -133,7 +196,7 @@ struct Push<'a> {
     given: u64,
 }
 
-impl Push<'_> {
+impl<'a> Push<'a> {
     #[inline]
     fn single(&mut self, delivery: Delivery) {
         let outbox = self.outbox;
@@ -141,23 +204,100 @@ impl Push<'_> {
         if !self.is_member(delivery.share) {
             self.taken_back += Booked::of(&delivery);
             self.returned.push(delivery); // [MQTT-3.10.4-2]
-        } else if self.is_closed || (!self.is_attached && !acknowledged) {
+        } else if self.is_closed || (!self.is_attached && !acknowledged && delivery.stored.is_none()) {
             self.taken_back += Booked::of(&delivery);
             self.dropped_offline += 1;
+        } else if let Some(Stored::InOwn(sequence)) = delivery.stored.map(Stored::of)
+            && self.goes_to_tail(&delivery)
+        {
+            self.spooled = true;
+            self.tail.get_or_insert_default().add(sequence, tail::weight(&delivery));
+        } else if self.is_spooling && self.has_to_follow_tail(&delivery) {
+            self.follow_tail(delivery);
         } else if acknowledged && self.refused.is_some() && self.refused == delivery.share {
             self.refuse(delivery); // a smaller one would fit, and go before its predecessor
-        } else if self.queue.fits(&delivery, self.reader(), &outbox.common.limits, &outbox.common.budget, self.now) {
+        } else if self.fits(&delivery) {
             self.given += 1;
             self.queue.append(delivery, self.reader());
         } else if acknowledged && delivery.share.is_some() {
             self.refuse(delivery);
+        } else if self.fits_for_now(&delivery) {
+            self.given += 1;
+            self.queue.append(delivery, self.reader());
         } else {
             self.given += 1;
+            if acknowledged {
+                self.is_stuffed = true;
+            } else if self.limits.when_full == WhenFull::Disconnect {
+                self.is_too_slow = true;
+            }
+            let limits = self.limits_for(&delivery);
             let Dropped { messages, booked } =
-                self.queue.push(delivery, self.reader(), &outbox.common.limits, &outbox.common.budget, self.now);
+                self.queue.push(delivery, self.reader(), limits, &outbox.common.budget, self.now);
             self.dropped_full += messages;
             self.taken_back += booked;
         }
+    }
+
+    /// Whether a message that was collected before its receiver was slow follows some that are on disk by now.
+    #[cold]
+    fn has_to_follow_tail(&self, delivery: &Delivery) -> bool {
+        let may_be_stored = delivery.qos.is_acknowledged() || self.outbox.common.limits.when_full == WhenFull::Spool;
+        let has_place = self.reserved.as_ref().is_some_and(|reserved| reserved.len() > 0);
+        let is_own = delivery.stored.is_none() && delivery.share.is_none();
+        is_own && may_be_stored && has_place && State::has_tail(self.tail.as_deref())
+    }
+
+    #[cold]
+    fn follow_tail(&mut self, mut delivery: Delivery) {
+        let Some(sequence) = self.reserved.as_mut().and_then(|reserved| reserved.next()) else { return };
+        delivery.stored = Some(Stored::new(sequence, false).to_number());
+        let tail = self.tail.get_or_insert_default();
+        tail.add(sequence, tail::weight(&delivery));
+        tail.unwritten += 1;
+        tail.stop_reading(); // what is being read would pass it over
+        self.spooled = true;
+        self.placed.push(delivery);
+    }
+
+    #[inline]
+    fn fits(&mut self, delivery: &Delivery) -> bool {
+        let limits = self.limits_for(delivery);
+        self.queue.fits(delivery, self.reader(), limits, &self.outbox.common.budget, self.now)
+    }
+
+    /// A queue that fills within moments may hold twice as much, until what comes next is kept on disk.
+    #[cold]
+    fn fits_for_now(&mut self, delivery: &Delivery) -> bool {
+        let OutboxCommon { limits, budget, .. } = &*self.outbox.common;
+        let goes_to_disk = delivery.qos.is_acknowledged() || limits.when_full == WhenFull::Spool;
+        let twice = OutboxLimits {
+            messages: limits.messages.saturating_mul(2),
+            bytes: limits.bytes.saturating_mul(2),
+            ..*limits
+        };
+        let may_wait = limits.has_store && self.is_attached && goes_to_disk && delivery.share.is_none();
+        may_wait && self.queue.fits(delivery, self.reader(), &twice, budget, self.now)
+    }
+
+    /// A slow receiver has less room for QoS 0, though for one message at least, and for what others could have instead.
+    #[inline]
+    fn limits_for(&self, delivery: &Delivery) -> &'a OutboxLimits {
+        if !self.is_spooling || self.usual_limits_hold(delivery) { &self.outbox.common.limits } else { self.limits }
+    }
+
+    #[cold]
+    fn usual_limits_hold(&self, delivery: &Delivery) -> bool {
+        let is_own = delivery.share.is_none();
+        is_own && (delivery.qos.is_acknowledged() || !self.queue.has_unacknowledged())
+    }
+
+    /// Whether a stored message is left on disk for now.
+    fn goes_to_tail(&mut self, delivery: &Delivery) -> bool {
+        State::has_tail(self.tail.as_deref())
+            || !self.is_attached
+            || (self.is_spooling && !self.queue.is_short())
+            || !self.fits(delivery)
     }
 
     #[cold]
@@ -169,10 +309,12 @@ impl Push<'_> {
 
     /// A run goes in as a whole, or as single messages.
     fn run(&mut self, run: Run, packets: &[u8]) {
-        let OutboxCommon { limits, budget, .. } = &*self.outbox.common;
+        let budget = &self.outbox.common.budget;
         // Else they were made for an earlier connection, or for none.
-        let is_for_us = self.wire == Some(run.wire) && self.is_attached && !self.is_closed;
-        if is_for_us && self.is_member(run.share) && self.queue.fits_run(&run, self.reader(), limits, budget) {
+        // Or they have to go behind what is on disk.
+        let is_apart = self.is_spooling && self.limits.when_full == WhenFull::Spool;
+        let is_for_us = self.wire == Some(run.wire) && self.is_attached && !self.is_closed && !is_apart;
+        if is_for_us && self.is_member(run.share) && self.queue.fits_run(&run, self.reader(), self.limits, budget) {
             self.given += u64::from(run.messages);
             self.queue.append_run(run, packets);
         } else {

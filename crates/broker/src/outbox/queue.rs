@@ -24,6 +24,8 @@ pub(crate) struct Queue {
     expired: Dropped,
     /// What the budget knows of this queue.
     settled: Usage,
+    /// Bytes that were taken out by [`Queue::take`].
+    taken_bytes: u64,
 }
 
 /// Messages that a queue gave up.
@@ -93,6 +95,21 @@ impl Queue {
         self.acknowledged.deliveries.len()
     }
 
+    /// They, and their bytes.
+    pub(super) fn acknowledged_usage(&self) -> (usize, usize) {
+        (self.acknowledged.deliveries.len(), self.acknowledged.bytes)
+    }
+
+    /// QoS 0 messages that are stored or came one by one, and their bytes.
+    pub(super) fn single_unacknowledged_usage(&self) -> (usize, usize) {
+        (self.unacknowledged.deliveries.len(), self.unacknowledged.bytes)
+    }
+
+    /// All bytes that were taken by whoever reads.
+    pub(super) fn taken_bytes(&self) -> u64 {
+        self.taken_bytes
+    }
+
     /// Everything that waits but for runs, QoS 0 first: see [`Queue::split_runs`].
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Delivery> + Clone {
         self.unacknowledged.iter().chain(self.acknowledged.iter())
@@ -119,6 +136,12 @@ impl Queue {
         self.len() > limits.messages / 8 * 7 || self.bytes() > limits.bytes / 8 * 7
     }
 
+    /// Whether so little waits that it may as well be in memory.
+    #[inline]
+    pub(crate) fn is_short(&self) -> bool {
+        self.bytes() < HEAD_BYTES
+    }
+
     /// Whether a receiver that was full may be given new work: half of both bounds is free, so that it does not
     /// flutter.
     pub(super) fn has_room(&self, limits: &OutboxLimits) -> bool {
@@ -140,6 +163,13 @@ impl Queue {
             || (self.purge(now) && self.has_place(bytes, reader, limits, budget))
     }
 
+    /// Drops what has expired; what that was.
+    pub(super) fn drop_expired(&mut self, now: Instant, budget: &Budget) -> Dropped {
+        self.purge(now);
+        self.settle(budget);
+        self.take_expired()
+    }
+
     /// Messages that were dropped because their time was over, since the last call: [`Queue::fits`] looks.
     pub(crate) fn take_expired(&mut self) -> Dropped {
         std::mem::take(&mut self.expired)
@@ -147,12 +177,13 @@ impl Queue {
 
     /// Puts a message in that [`Queue::fits`]. The budget knows of it after [`Queue::settle`], once for a batch.
     #[inline(always)] // called once for each message: a call would move it once more
-    pub(super) fn append(&mut self, mut delivery: Delivery, reader: Reader) {
+    pub(crate) fn append(&mut self, mut delivery: Delivery, reader: Reader) {
         // What waits long must not keep all of the buffer alive that it was a part of.
         if reader == Reader::Absent || self.bytes() > DETACH_FROM_BYTES {
             delivery = delivery.detach();
         }
-        if let Some(at) = delivery.expires_at {
+        // Of what is stored the log has to be told: that is looked at when it is sent.
+        if let Some(at) = delivery.expires_at.filter(|_| delivery.stored.is_none()) {
             self.first_expiry = Some(self.first_expiry.map_or(at, |first| first.min(at)));
         }
         let number = self.next_number;
@@ -208,7 +239,7 @@ impl Queue {
 
     /// In front of everything: only for what was taken just before.
     pub(crate) fn push_front(&mut self, delivery: Delivery, budget: &Budget) {
-        if let Some(at) = delivery.expires_at {
+        if let Some(at) = delivery.expires_at.filter(|_| delivery.stored.is_none()) {
             self.first_expiry = Some(self.first_expiry.map_or(at, |first| first.min(at)));
         }
         self.lane(&delivery).push_front(delivery);
@@ -263,6 +294,7 @@ impl Queue {
                 taken += run.queued_bytes();
             }
         }
+        self.taken_bytes += taken as u64;
         self.unacknowledged.shrink();
         self.acknowledged.shrink();
         self.settle(budget);
@@ -288,6 +320,29 @@ impl Queue {
         numbers.sort_unstable();
         let Some(&first) = numbers[numbers.len() - count.min(numbers.len())..].first() else { return Vec::new() };
         self.withdraw_numbered(|numbered| is_of_group(numbered) && numbered.number >= first, budget)
+    }
+
+    /// Takes out what is wanted elsewhere behind the first `bytes`; the oldest first.
+    pub(super) fn withdraw_behind(
+        &mut self,
+        bytes: usize,
+        wanted: impl Fn(&Delivery) -> bool,
+        budget: &Budget,
+    ) -> Vec<Delivery> {
+        self.split_runs();
+        let lanes = [&self.unacknowledged, &self.acknowledged];
+        let all = lanes.into_iter().flat_map(|lane| &lane.deliveries);
+        let wanted = |numbered: &Numbered| wanted(&numbered.delivery);
+        let of_wanted = all.filter(|numbered| wanted(numbered));
+        let mut sizes: Vec<_> = of_wanted.map(|numbered| (numbered.number, numbered.delivery.queued_bytes())).collect();
+        sizes.sort_unstable();
+        let mut kept = 0;
+        let first = sizes.into_iter().find(|(_, size)| {
+            kept += size;
+            kept > bytes
+        });
+        let Some((first, _)) = first else { return Vec::new() };
+        self.withdraw_numbered(|numbered| wanted(numbered) && numbered.number >= first, budget)
     }
 
     fn withdraw_numbered(&mut self, is_wanted: impl Fn(&Numbered) -> bool, budget: &Budget) -> Vec<Delivery> {
@@ -338,7 +393,7 @@ impl Queue {
         if delivery.qos.is_acknowledged() { &mut self.acknowledged } else { &mut self.unacknowledged }
     }
 
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.unacknowledged.bytes + self.runs.bytes() + self.acknowledged.bytes
     }
 
@@ -379,10 +434,12 @@ impl Queue {
         }
         let before = self.len();
         for lane in [&mut self.unacknowledged, &mut self.acknowledged] {
-            let purged = lane.remove_where(|numbered| numbered.delivery.is_expired(now));
+            let purged =
+                lane.remove_where(|Numbered { delivery, .. }| delivery.stored.is_none() && delivery.is_expired(now));
             purged.iter().for_each(|numbered| self.expired.add(&numbered.delivery));
         }
-        self.first_expiry = self.iter().filter_map(|delivery| delivery.expires_at).min();
+        let not_stored = self.iter().filter(|delivery| delivery.stored.is_none());
+        self.first_expiry = not_stored.filter_map(|delivery| delivery.expires_at).min();
         self.len() < before
     }
 }
@@ -491,5 +548,7 @@ const DETACH_FROM_BYTES: usize = 256 * 1024;
 const FLOOR_BYTES: usize = 64 * 1024;
 /// What may be on its way through a connected client's queue before the budget is told.
 const IN_TRANSIT_BYTES: usize = 4 * 1024;
+/// Up to here what waits with a share group, or for a slow receiver, is in memory too, where it is on disk.
+pub(super) const HEAD_BYTES: usize = 64 * 1024;
 /// Places for messages that an empty queue keeps.
 const KEPT_CAPACITY: usize = 256;

@@ -29,10 +29,17 @@ fn mark(delivery: &Delivery) -> u32 {
 }
 
 fn outbox(messages: usize, when_full: WhenFull) -> Outbox {
-    let limits = OutboxLimits { messages, bytes: 1 << 20, when_full };
+    let limits = OutboxLimits { messages, bytes: 1 << 20, when_full, stored_bytes: 0, has_store: false };
     let load = Arc::new(MemberLoad::new(Nanos(0)));
     let budget = Arc::new(Budget::new(1 << 20));
-    let common = OutboxCommon { limits, budget, metrics: Arc::default(), clock: Clock::new() };
+    let common = OutboxCommon {
+        limits,
+        budget,
+        metrics: Arc::default(),
+        clock: Clock::new(),
+        concerns: Arc::default(),
+        durable: None,
+    };
     let outbox = Outbox::new(Arc::new(common), load);
     outbox.attach(u32::MAX, None);
     outbox
@@ -88,9 +95,9 @@ fn what_goes_out_at_once_is_bounded_by_quota_and_socket() {
     assert_eq!(outbox.takes_at_once(), 5);
     outbox.push(&mut vec![shared(QoS::AtLeastOnce, 0)], &mut Vec::new(), Instant::now());
     assert_eq!(outbox.takes_at_once(), 4);
-    outbox.set_socket_blocked(true);
+    outbox.set_socket_blocked(true, 0);
     assert_eq!(outbox.takes_at_once(), 0);
-    outbox.set_socket_blocked(false);
+    outbox.set_socket_blocked(false, 0);
     take(&outbox, 5);
     assert_eq!(outbox.takes_at_once(), 4, "one of five is under way");
     outbox.push(&mut vec![shared(QoS::AtLeastOnce, 1)], &mut Vec::new(), Instant::now());
@@ -124,7 +131,7 @@ fn a_receiver_whose_socket_is_blocked_is_not_woken_but_for_control() {
     let wakes = Arc::new(Wakes::default());
     let waker = Arc::clone(&wakes).into();
     let mut taken = Batch::default();
-    outbox.set_socket_blocked(true);
+    outbox.set_socket_blocked(true, 0);
     assert!(outbox.poll_take(&mut Context::from_waker(&waker), 9, 0, &mut taken).is_pending());
     outbox.push(&mut vec![delivery(QoS::AtMostOnce, 1)], &mut Vec::new(), Instant::now());
     assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
@@ -239,10 +246,23 @@ fn mqtt_3_3_2_5_what_has_expired_makes_room() {
 #[test]
 fn who_reads_gets_a_little_whatever_others_have_left_lying() {
     let budget = Arc::new(Budget::new(1 << 20));
-    let limits = OutboxLimits { messages: 1000, bytes: 1 << 20, when_full: WhenFull::DropNewest };
+    let limits = OutboxLimits {
+        messages: 1000,
+        bytes: 1 << 20,
+        when_full: WhenFull::DropNewest,
+        stored_bytes: 0,
+        has_store: false,
+    };
     let outbox = |attached| {
         let budget = Arc::clone(&budget);
-        let common = OutboxCommon { limits, budget, metrics: Arc::default(), clock: Clock::new() };
+        let common = OutboxCommon {
+            limits,
+            budget,
+            metrics: Arc::default(),
+            clock: Clock::new(),
+            concerns: Arc::default(),
+            durable: None,
+        };
         let outbox = Outbox::new(Arc::new(common), Arc::new(MemberLoad::new(Nanos(0))));
         if attached {
             outbox.attach(u32::MAX, None);

@@ -1,6 +1,7 @@
 use serde::Deserialize;
 
-/// What a QoS 0 message does when the queue of its receiver is full. QoS 1 and 2 messages are never pushed out.
+/// What a QoS 0 message does that finds no room in the queue of its receiver, which has less of it while the receiver is
+/// slow. QoS 1 and 2 messages are never pushed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenFull {
@@ -9,4 +10,8 @@ pub enum WhenFull {
     DropOldest,
     /// It is dropped.
     DropNewest,
+    /// It waits on disk, as a QoS 1 message does, while its receiver is slow. Without a store as `DropOldest`.
+    Spool,
+    /// Its receiver is disconnected with Quota exceeded (0x97).
+    Disconnect,
 }

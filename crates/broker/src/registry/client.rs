@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 use super::NoClaim;
 use super::subscriptions::Subscriptions;
 use crate::auth::Rights;
-use crate::durable::DurableSession;
+use crate::durable::{DurableSession, SafeAt};
 use crate::outbox::{Control, Outbox};
 use crate::router::{Receiver, RetainedPages};
 
@@ -41,6 +41,8 @@ pub(crate) struct ClientState {
     /// Messages under way; `None` while they are with a connection, and before the first. Boxed, as whatever a connected
     /// client needs no room for.
     pub(crate) session: Option<Box<Session>>,
+    /// What is under way of the last run is on disk: to be read when the client comes back.
+    pub(crate) has_unread: bool,
     pub(crate) subscriptions: Subscriptions,
     /// Retained messages that SUBSCRIBEs have asked for and that are not sent yet.
     pub(crate) retained_pages: RetainedPages,
@@ -54,6 +56,8 @@ pub(crate) struct ClientState {
     pub(crate) ended: bool,
     /// What is on disk of the session; `None` = nothing.
     pub(crate) durable: Option<Box<DurableSession>>,
+    /// When it is safe what has become of messages on the last connection.
+    pub(crate) settled_at: SafeAt,
     /// A Will of this client is on disk.
     pub(crate) will_is_kept: bool,
     /// The Will of the last connection, where it waits for its delay.

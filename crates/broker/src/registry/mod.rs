@@ -120,9 +120,17 @@ mod tests {
         let settings = Settings::load(&config.unwrap(), true).unwrap();
         let rights = Arc::new(Rights::new(Arc::new(Access::new(settings, None, None)), principal.clone()));
         let load = Arc::new(MemberLoad::new(Nanos(0)));
-        let limits = OutboxLimits { messages: 1, bytes: 1, when_full: WhenFull::DropOldest };
+        let limits =
+            OutboxLimits { messages: 1, bytes: 1, when_full: WhenFull::DropOldest, stored_bytes: 0, has_store: false };
         let budget = Arc::new(Budget::new(1));
-        let common = OutboxCommon { limits, budget, metrics: Arc::default(), clock: Clock::new() };
+        let common = OutboxCommon {
+            limits,
+            budget,
+            metrics: Arc::default(),
+            clock: Clock::new(),
+            concerns: Arc::default(),
+            durable: None,
+        };
         let outbox = Arc::new(Outbox::new(Arc::new(common), Arc::clone(&load)));
         Client::new(principal.client_id.clone(), number, outbox, load, rights)
     }

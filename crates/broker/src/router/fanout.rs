@@ -6,9 +6,14 @@ use rustc_hash::FxHashMap;
 use tenbin_codec::PlainPublish;
 use tenbin_session::Delivery;
 
+use super::SharedGroup;
+use crate::durable::{Durable, PublisherId, SafeAt, StoredQueue};
 use crate::outbox::{Batch, Outbox, Pressure, Wire};
 
 /// The deliveries of one batch, grouped by receiver, so that each receiver is locked and woken once.
+///
+/// What is kept on disk is appended to the log before it is handed over, each message once with all its places: whatever
+/// becomes of the process, all of its receivers have it or none.
 #[derive(Debug, Default)]
 pub(super) struct Fanout {
     /// The first `used` belong to this batch; the others keep their memory for the next.
@@ -19,14 +24,37 @@ pub(super) struct Fanout {
     /// Address of the outbox to place in `parts`; the part keeps the outbox alive.
     places: FxHashMap<usize, usize>,
     waiting: usize,
-    /// Single messages of share groups are among what waits.
-    holds_of_groups: bool,
     /// Departures of members of keyed groups as they were before messages of these were added.
     departures: Vec<(NonZeroU64, u64)>,
     /// Some receiver has lagged since the last [`Fanout::take_pressure`].
     pressure: bool,
     /// What members of share groups could not take, and their numbers.
     returned: Vec<(u64, Delivery)>,
+    /// What waits with share groups, behind all that goes to their members.
+    waiting_with_groups: Vec<(Arc<SharedGroup>, Delivery)>,
+    /// The message that is being published, by a number.
+    message: u64,
+    /// What is to be appended to the log, message by message.
+    kept: Vec<Kept>,
+    /// When all is safe that was appended since the last [`Fanout::take_safe_at`].
+    safe_at: SafeAt,
+}
+
+/// One thing that is kept on disk of a message.
+#[derive(Debug)]
+struct Kept {
+    message: u64,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    /// The delivery at this place of a receiver's batch.
+    Delivery { part: usize, place: usize, queue: Arc<StoredQueue> },
+    /// One that waits with its group.
+    Waiting { place: usize, queue: Arc<StoredQueue> },
+    /// The publisher's Packet Identifier is in use.
+    Held(PublisherId),
 }
 
 /// What one receiver gets.
@@ -41,11 +69,76 @@ struct Part {
 }
 
 impl Fanout {
+    /// Another message is going to be published.
+    pub(super) fn begin_message(&mut self) {
+        self.message += 1;
+    }
+
+    /// Whether so much is collected that it has to be handed over before another message is published.
     #[inline]
-    pub(super) fn add(&mut self, number: u64, outbox: &Arc<Outbox>, delivery: Delivery, now: Instant) {
-        self.holds_of_groups |= delivery.share.is_some();
-        self.batch_for(number, outbox).add(delivery);
-        self.added(now);
+    pub(super) fn is_full(&self) -> bool {
+        self.waiting >= BATCH_MAX
+    }
+
+    /// `kept`: where the message is kept for this receiver, if it is.
+    #[inline]
+    pub(super) fn add(
+        &mut self,
+        number: u64,
+        outbox: &Arc<Outbox>,
+        delivery: Delivery,
+        kept: Option<Arc<StoredQueue>>,
+        now: Instant,
+    ) {
+        match kept {
+            None => {
+                self.batch_for(number, outbox).add(delivery);
+                self.added(now);
+            }
+            Some(queue) => self.add_kept(number, outbox, delivery, queue),
+        }
+    }
+
+    #[cold]
+    fn add_kept(&mut self, number: u64, outbox: &Arc<Outbox>, delivery: Delivery, queue: Arc<StoredQueue>) {
+        let batch = self.batch_for(number, outbox);
+        let place = batch.deliveries().len();
+        batch.add(delivery);
+        let part = self.next - 1;
+        self.keep(What::Delivery { part, place, queue });
+        // Not handed over here: the places of one message are appended together.
+        self.waiting += 1;
+    }
+
+    /// A message waits with its group: behind those that are here for the group's members.
+    pub(super) fn add_waiting(&mut self, group: &Arc<SharedGroup>, delivery: Delivery) {
+        if let Some(queue) = group.stored() {
+            self.keep(What::Waiting { place: self.waiting_with_groups.len(), queue });
+        }
+        self.waiting_with_groups.push((Arc::clone(group), delivery));
+        self.waiting += 1;
+    }
+
+    /// Whether a message waits here for this group.
+    #[inline]
+    pub(super) fn waits_with(&self, group: &SharedGroup) -> bool {
+        let is_it = |(other, _): &(Arc<SharedGroup>, Delivery)| other.number() == group.number();
+        !self.waiting_with_groups.is_empty() && self.waiting_with_groups.iter().any(is_it)
+    }
+
+    /// The publisher's Packet Identifier is kept with the message.
+    pub(super) fn hold(&mut self, publisher: PublisherId) {
+        self.keep(What::Held(publisher));
+    }
+
+    /// It is not after all: this message is refused.
+    pub(super) fn release(&mut self) {
+        let message = self.message;
+        self.kept.retain(|kept| kept.message != message || !matches!(kept.what, What::Held(_)));
+    }
+
+    fn keep(&mut self, what: What) {
+        self.kept.push(Kept { message: self.message, what });
     }
 
     /// A message as the packet that the receiver gets, for a share group or none.
@@ -90,13 +183,16 @@ impl Fanout {
     #[inline]
     fn added(&mut self, now: Instant) {
         self.waiting += 1;
-        if self.waiting >= BATCH_MAX {
-            self.flush(now);
+        if self.waiting >= BATCH_MAX && self.kept.is_empty() && self.waiting_with_groups.is_empty() {
+            self.flush(None, now);
         }
     }
 
-    /// Hands everything over.
-    pub(super) fn flush(&mut self, now: Instant) {
+    /// Hands everything over, but for what waits with groups: see [`Fanout::take_waiting`].
+    pub(super) fn flush(&mut self, durable: Option<&Durable>, now: Instant) {
+        if !self.kept.is_empty() {
+            self.append(durable);
+        }
         let mut returned = Vec::new();
         for Part { number, connection, outbox, batch } in &mut self.parts[..self.used] {
             if let Some(outbox) = outbox.take() {
@@ -110,8 +206,35 @@ impl Fanout {
         self.next = 0;
         self.places.clear();
         self.waiting = 0;
-        self.holds_of_groups = false;
         self.departures.clear();
+    }
+
+    /// Appends what is kept on disk, in the order in which it was published.
+    #[cold]
+    fn append(&mut self, durable: Option<&Durable>) {
+        let kept = std::mem::take(&mut self.kept);
+        let Some(durable) = durable else { return };
+        let mut log = durable.append();
+        for message in kept.chunk_by(|one, other| one.message == other.message) {
+            let mut held = None;
+            for Kept { what, .. } in message {
+                match what {
+                    What::Delivery { part, place, queue } => {
+                        if let Some(delivery) = self.parts[*part].batch.singles().get_mut(*place) {
+                            log.place(queue, delivery);
+                        }
+                    }
+                    What::Waiting { place, queue } => {
+                        if let Some((_, delivery)) = self.waiting_with_groups.get_mut(*place) {
+                            log.place(queue, delivery);
+                        }
+                    }
+                    What::Held(publisher) => held = Some(*publisher),
+                }
+            }
+            log.close(held);
+        }
+        self.safe_at = self.safe_at.and(log.safe_at());
     }
 
     /// A message of this group was added, whose member was picked after so many departures.
@@ -126,9 +249,10 @@ impl Fanout {
         self.departures.iter().any(|&(other, since)| other == group && since != departures)
     }
 
-    /// Whether what waits may hold messages of a share group that have to keep their order there.
-    pub(super) fn holds_of_groups(&self) -> bool {
-        self.holds_of_groups
+    /// Whether anything is there after [`Fanout::flush`].
+    #[inline]
+    pub(super) fn has_left(&self) -> bool {
+        !self.returned.is_empty() || !self.waiting_with_groups.is_empty()
     }
 
     /// Whether anything has to go to other members of its share groups.
@@ -137,9 +261,19 @@ impl Fanout {
         !self.returned.is_empty()
     }
 
-    /// What has to, and the numbers of the members that had been chosen.
+    /// What has to go to other members of its share groups, and the numbers of those that had been chosen.
     pub(super) fn take_returned(&mut self) -> Vec<(u64, Delivery)> {
         std::mem::take(&mut self.returned)
+    }
+
+    /// What waits with groups, in order; goes there behind what [`Fanout::take_returned`] says.
+    pub(super) fn take_waiting(&mut self) -> Vec<(Arc<SharedGroup>, Delivery)> {
+        std::mem::take(&mut self.waiting_with_groups)
+    }
+
+    /// When all that was appended is safe.
+    pub(super) fn take_safe_at(&mut self) -> SafeAt {
+        std::mem::take(&mut self.safe_at)
     }
 
     /// Whether a receiver lagged, asked once per batch.

@@ -71,6 +71,10 @@ impl FilterIndex {
         self.groups.get(&number).map(|group| Arc::clone(&group))
     }
 
+    pub(super) fn groups(&self) -> impl Iterator<Item = Arc<SharedGroup>> {
+        self.groups.iter().map(|group| Arc::clone(&group))
+    }
+
     /// What new groups choose by, and those that are there: from now on, or from when their publishers have noticed.
     pub(super) fn set_rules(&self, rules: ShareRules) {
         let _writer = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -149,6 +153,7 @@ impl FilterIndex {
                 if group.members.is_empty() {
                     self.groups.remove(&group.number());
                     entry.groups.set(&name, None);
+                    group.end(); // under our lock, as what is kept of its successor
                 }
             }
         });

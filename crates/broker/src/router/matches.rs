@@ -58,7 +58,7 @@ pub(super) struct Target {
 pub(super) struct Terms {
     pub(super) qos: QoS,
     pub(super) retain_as_published: bool,
-    pub(super) identifiers: Option<Arc<[u32]>>,
+    pub(super) identifiers: Option<Arc<Box<[u32]>>>,
 }
 
 /// Collects filters that match, and merges the subscriptions of one session. Who may not receive the topic is left out.
@@ -167,7 +167,11 @@ fn terms<'a>(subscriptions: impl Iterator<Item = &'a Subscriber>) -> Option<Term
         identifiers.extend(subscription.grant.identifier);
     }
     let (qos, retain_as_published) = merged?;
-    Some(Terms { qos, retain_as_published, identifiers: (!identifiers.is_empty()).then(|| identifiers.into()) })
+    Some(Terms {
+        qos,
+        retain_as_published,
+        identifiers: (!identifiers.is_empty()).then(|| Arc::new(identifiers.into())),
+    })
 }
 
 impl Target {

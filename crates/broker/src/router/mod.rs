@@ -28,8 +28,9 @@ mod shared;
 mod subscribers;
 mod waiting;
 
+use std::collections::HashSet;
 use std::hash::BuildHasher as _;
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU64};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -42,7 +43,7 @@ pub(crate) use held_key::HeldKey;
 pub(crate) use index::is_in_tree;
 pub(crate) use matches::MatchSet;
 pub use ordering_key::{OrderingKey, UnknownKey};
-pub(crate) use publisher::{Published, Publisher};
+pub(crate) use publisher::{Flushed, Published, Publisher};
 pub(crate) use retained::RetainedLimits;
 pub(crate) use retained_pages::{Paged, RetainedPages};
 pub(crate) use share_report::ShareReport;
@@ -52,7 +53,7 @@ pub(crate) use shared::{GroupQueues, SharedGroup};
 
 use crate::auth::{Access, Rights};
 use crate::clock::Clock;
-use crate::durable::{Durable, SafeAt};
+use crate::durable::{Durable, QueueId, SafeAt, StoredQueue};
 use crate::outbox::Outbox;
 use index::FilterIndex;
 use matches::Terms;
@@ -65,6 +66,8 @@ use subscribers::Subscriber;
 pub(crate) struct Router {
     index: FilterIndex,
     retained: RetainedStore,
+    /// Where messages are kept, if they are.
+    durable: Option<Arc<Durable>>,
     clock: Clock,
 }
 
@@ -96,7 +99,7 @@ impl Grant {
         Terms {
             qos: self.options.qos,
             retain_as_published: self.options.retain_as_published,
-            identifiers: self.identifier.map(|identifier| [identifier].into()),
+            identifiers: self.identifier.map(|identifier| Arc::new([identifier].into())),
         }
     }
 }
@@ -111,7 +114,21 @@ impl Router {
         clock: Clock,
     ) -> Self {
         let index = FilterIndex::new(rules, Arc::new(groups), access);
-        Self { index, retained: RetainedStore::new(retained, durable), clock }
+        Self { index, retained: RetainedStore::new(retained, durable.clone()), durable, clock }
+    }
+
+    pub(crate) fn durable(&self) -> Option<&Durable> {
+        self.durable.as_deref()
+    }
+
+    /// What waits for share groups since the last run is theirs; their queues.
+    pub(crate) fn restore_waiting(&self, durable: &Durable) -> HashSet<QueueId> {
+        self.index.groups().filter_map(|group| group.restore_waiting(durable)).collect()
+    }
+
+    /// Where a share group's messages are kept, if they are and it has not ended.
+    pub(crate) fn queue_of_group(&self, number: NonZeroU64) -> Option<Arc<StoredQueue>> {
+        self.index.group_by_number(number)?.stored()
     }
 
     /// Share groups choose by `rules` from now on, those that are there too. Members and messages stay.

@@ -14,10 +14,10 @@ use super::choice::{Choice, Question};
 use super::fanout::Fanout;
 use super::held_key;
 use super::matches::{MatchSet, Route, Terms};
-use super::shared::{GroupMember, SharedGroup, dispatch};
+use super::shared::{GroupMember, dispatch};
 use super::{NotRetained, Receiver, Router};
 use crate::clock::Moment;
-use crate::durable::SafeAt;
+use crate::durable::{SafeAt, StoredQueue};
 use crate::outbox::{Booked, Outbox};
 
 /// One publisher's way into the router, and what it remembers of it.
@@ -36,7 +36,16 @@ pub(crate) struct Publisher {
 pub(crate) struct Published {
     /// What its acknowledgement is to say: success, that nobody wants it, or why it was refused.
     pub(crate) reason: ReasonCode,
-    /// When that may be said.
+    /// When that may be said, if not later: see [`Flushed`].
+    pub(crate) safe_at: SafeAt,
+}
+
+/// What became of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Flushed {
+    /// A receiver wants processor time.
+    pub(crate) pressure: bool,
+    /// When its messages may be acknowledged.
     pub(crate) safe_at: SafeAt,
 }
 
@@ -72,7 +81,8 @@ impl Publisher {
 
     /// Routes one message to everybody who wants it. The receivers have it after [`Publisher::flush`].
     ///
-    /// A refused message reaches nobody, but for one that cannot be retained for want of a disk: its subscribers get it.
+    /// A refused message reaches nobody, but for one that cannot be retained for want of a disk, or that some of its receivers
+    /// have no room for: the others get it.
     pub(crate) fn publish(&mut self, router: &Router, publication: &Publication, now: Instant) -> Published {
         // First: whoever subscribes from here on gets it as a retained message, whoever has, by what follows; and a
         // page of retained messages that holds the one before goes out before this one is taken from a queue.
@@ -85,16 +95,22 @@ impl Publisher {
             }
         }
         let matches = self.routes.get_or_insert_default().find(router, &publication.topic);
-        let mut delivered = false;
+        let is_kept = router.durable.is_some() && publication.qos.is_acknowledged();
+        let is_held = is_kept && self.origin.hold(router, publication, now);
+        let mut delivered = Delivered::default();
         if !matches.is_empty() {
             let message = Message::new(publication, matches.topic, router.clock.moment(now));
             delivered = self.origin.deliver_to_all(router, matches, message);
         }
-        let reason = match delivered || publication.retain {
+        let reason = match delivered {
+            Delivered { is_over_quota: true, .. } => ReasonCode::QuotaExceeded,
             _ if is_disk_behind => ReasonCode::QuotaExceeded,
-            true => ReasonCode::Success,
-            false => ReasonCode::NoMatchingSubscribers,
+            Delivered { is_wanted: false, .. } if !publication.retain => ReasonCode::NoMatchingSubscribers,
+            _ => ReasonCode::Success,
         };
+        if is_held && reason.is_error() {
+            FANOUT.with_borrow_mut(Fanout::release); // [MQTT-4.3.3-9]
+        }
         Published { reason, safe_at }
     }
 
@@ -122,17 +138,16 @@ impl Publisher {
         true
     }
 
-    /// Hands the collected messages to their receivers, each of whom is woken once. Tells whether a receiver
-    /// wants processor time.
-    pub(crate) fn flush(&mut self, router: &Router, now: Instant) -> bool {
-        let (returned, pressure) = FANOUT.with_borrow_mut(|fanout| {
-            fanout.flush(now);
-            (fanout.take_returned(), fanout.take_pressure())
+    /// Hands the collected messages to their receivers, each of whom is woken once.
+    pub(crate) fn flush(&mut self, router: &Router, now: Instant) -> Flushed {
+        let (flushed, has_left) = FANOUT.with_borrow_mut(|fanout| {
+            fanout.flush(router.durable(), now);
+            (Flushed { pressure: fanout.take_pressure(), safe_at: fanout.take_safe_at() }, fanout.has_left())
         });
-        if !returned.is_empty() {
-            router.choose_again(returned, now, &mut self.origin.rng);
+        if has_left {
+            self.origin.give_what_is_left(router, now);
         }
-        pressure
+        flushed
     }
 
     /// Whether a subscription of a client matches the topic.
@@ -146,25 +161,85 @@ impl Publisher {
     }
 }
 
+/// Whether a message goes to anybody.
+#[derive(Debug, Default, Clone, Copy)]
+struct Delivered {
+    /// Somebody has subscribed to it.
+    is_wanted: bool,
+    /// One of them can be kept no more for.
+    is_over_quota: bool,
+}
+
 impl Origin {
-    fn deliver_to_all(&mut self, router: &Router, matches: &MatchSet, mut message: Message<'_>) -> bool {
+    /// What members do not take any more goes to others, and then what waits with groups goes there.
+    #[cold]
+    fn give_what_is_left(&mut self, router: &Router, now: Instant) {
+        let (returned, waiting) = FANOUT.with_borrow_mut(|fanout| (fanout.take_returned(), fanout.take_waiting()));
+        if !returned.is_empty() {
+            router.choose_again(returned, now, &mut self.rng);
+        }
+        for (group, delivery) in waiting {
+            group.wait(std::iter::once(delivery), router.clock.moment(now), &mut self.rng);
+        }
+    }
+
+    /// Begins a message. Keeps the Packet Identifier of one of QoS 2 whose publisher is known after a restart
+    /// `[MQTT-4.3.3-10]`; whether that is so.
+    fn hold(&mut self, router: &Router, publication: &Publication, now: Instant) -> bool {
+        // Before another message is begun: those of one are appended together.
+        let is_flushed = FANOUT.with_borrow_mut(|fanout| {
+            let is_full = fanout.is_full();
+            if is_full {
+                fanout.flush(router.durable(), now);
+            }
+            is_full
+        });
+        if is_flushed {
+            self.give_what_is_left(router, now);
+        }
+        let ack = publication.ack.filter(|ack| ack.qos == QoS::ExactlyOnce);
+        let queue = ack.and_then(|_| self.own.as_ref()?.keeps_in());
+        let held = ack.zip(queue).map(|(ack, queue)| queue.publishes(ack.packet_id));
         FANOUT.with_borrow_mut(|fanout| {
+            fanout.begin_message();
+            held.into_iter().for_each(|held| fanout.hold(held));
+        });
+        held.is_some()
+    }
+
+    fn deliver_to_all(&mut self, router: &Router, matches: &MatchSet, mut message: Message<'_>) -> Delivered {
+        FANOUT.with_borrow_mut(|fanout| {
+            // One that is kept was begun, which looks after this.
+            if !message.qos.is_acknowledged() && fanout.is_full() {
+                fanout.flush(router.durable(), message.now.at);
+            }
             let to_targets = self.deliver(matches, &mut message, fanout);
             let to_groups = self.deliver_to_groups(router, matches, &mut message, fanout);
-            to_targets | to_groups
+            Delivered {
+                is_wanted: to_targets.is_wanted || to_groups.is_wanted,
+                is_over_quota: to_targets.is_over_quota || to_groups.is_over_quota,
+            }
         })
     }
 
-    fn deliver(&mut self, matches: &MatchSet, message: &mut Message<'_>, fanout: &mut Fanout) -> bool {
-        let mut delivered = false;
+    fn deliver(&mut self, matches: &MatchSet, message: &mut Message<'_>, fanout: &mut Fanout) -> Delivered {
+        let mut delivered = Delivered::default();
         let mut following = matches.targets.len() + matches.groups.len();
         for target in &matches.targets {
             following -= 1;
             if let Some(terms) = target.terms_for(self.number) {
                 self.reached_itself |= target.number == self.number;
-                message.add_to(fanout, (target.number, &target.outbox), terms, Share::NONE, following == 0);
+                let is_acknowledged = message.kept_at(terms);
+                if is_acknowledged && target.outbox.is_over_quota(message.now.at) {
+                    target.outbox.refuse(target.number);
+                    delivered.is_over_quota = true;
+                } else {
+                    let kept = if is_acknowledged { target.outbox.keeps_in() } else { None };
+                    let to = To { number: target.number, outbox: &target.outbox, kept };
+                    message.add_to(fanout, to, terms, Share::NONE, following == 0);
+                }
             }
-            delivered = true; // one that No Local leaves out matches all the same
+            delivered.is_wanted = true; // one that No Local leaves out matches all the same
         }
         delivered
     }
@@ -175,14 +250,19 @@ impl Origin {
         matches: &MatchSet,
         message: &mut Message<'_>,
         fanout: &mut Fanout,
-    ) -> bool {
-        let mut delivered = false;
+    ) -> Delivered {
+        let mut delivered = Delivered::default();
         let mut ended = false;
         let mut following = matches.groups.len();
         for route in &matches.groups {
             following -= 1;
+            if message.qos.is_acknowledged() && route.group.waiting.is_over_quota() {
+                route.group.refuse();
+                delivered = Delivered { is_wanted: true, is_over_quota: true };
+                continue;
+            }
             match self.deliver_to_group(router, route, message, fanout, following == 0 && !ended) {
-                true => delivered = true,
+                true => delivered.is_wanted = true,
                 false => ended = true,
             }
         }
@@ -191,7 +271,7 @@ impl Origin {
             let known = matches.groups.iter().map(|route| Arc::as_ptr(&route.group)).collect::<FxHashSet<_>>();
             for route in &router.matches(message.name).groups {
                 if !known.contains(&Arc::as_ptr(&route.group)) {
-                    delivered |= self.deliver_to_group(router, route, message, fanout, false);
+                    delivered.is_wanted |= self.deliver_to_group(router, route, message, fanout, false);
                 }
             }
         }
@@ -207,16 +287,11 @@ impl Origin {
         fanout: &mut Fanout,
         is_last: bool,
     ) -> bool {
-        if fanout.has_returned() {
-            // So many at once that some have gone out before the end of the batch.
-            router.choose_again(fanout.take_returned(), message.now.at, &mut self.rng);
-        }
         let key = key.of(message.properties(), self.client, router.index.hasher()).map(held_key::of_key);
-        // What this publisher has for a member that has departed meanwhile comes back, and goes before messages of its key.
+        // What this publisher has for a member that has departed meanwhile will come back, and go before this one.
         let since = key.filter(|_| message.qos.is_acknowledged()).map(|_| group.waiting.departures());
-        if since.is_some_and(|since| fanout.has_missed(group.number(), since)) {
-            self.bring_back(router, message.now, fanout);
-        }
+        let has_missed = since.is_some_and(|since| fanout.has_missed(group.number(), since));
+        let follows_waiting = message.qos.is_acknowledged() && (fanout.waits_with(group) || fanout.has_returned());
         let members = group.members.members();
         let dispatch = Dispatch {
             publisher: self.client,
@@ -227,11 +302,17 @@ impl Origin {
         let share = Share { group: Some(group.number()), key: NonZeroU64::new(key.unwrap_or(self.client)) };
         let topic = message.name.as_bytes();
         let question = Question { group, members: &members, dispatch: &dispatch, topic };
-        match question.choose_for_new(since, &mut self.rng) {
+        let choice = match has_missed || follows_waiting {
+            true if members.is_empty() => Choice::NoMember,
+            true => Choice::Nobody,
+            false => question.choose_for_new(since, &mut self.rng),
+        };
+        match choice {
             Choice::Member(member) => {
                 let GroupMember { outbox, terms, .. } = member.value();
                 self.reached_itself |= self.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, outbox));
-                message.add_to(fanout, (member.id().0, outbox), terms, share, is_last);
+                let kept = message.kept_at(terms).then(|| group.stored()).flatten();
+                message.add_to(fanout, To { number: member.id().0, outbox, kept }, terms, share, is_last);
                 since.into_iter().for_each(|since| fanout.picked_at(group.number(), since));
                 true
             }
@@ -239,7 +320,7 @@ impl Origin {
                 // Whoever gets it later has terms of its own.
                 let any = Terms { qos: message.qos, retain_as_published: true, identifiers: None };
                 let delivery = message.delivery(&any, share, is_last);
-                self.wait(router, group, delivery, message.now, fanout);
+                fanout.add_waiting(group, delivery);
                 true
             }
             Choice::Nobody => {
@@ -248,21 +329,6 @@ impl Origin {
             }
             Choice::NoMember => false,
         }
-    }
-
-    /// Has a message wait with its group, behind those that were published before.
-    #[cold]
-    fn wait(&mut self, router: &Router, group: &SharedGroup, delivery: Delivery, now: Moment, fanout: &mut Fanout) {
-        if fanout.holds_of_groups() {
-            self.bring_back(router, now, fanout);
-        }
-        group.wait(std::iter::once(delivery), now, &mut self.rng);
-    }
-
-    /// Hands over what is collected; what its members do not take any more goes to others.
-    fn bring_back(&mut self, router: &Router, now: Moment, fanout: &mut Fanout) {
-        fanout.flush(now.at);
-        router.choose_again(fanout.take_returned(), now.at, &mut self.rng);
     }
 }
 
@@ -276,6 +342,14 @@ struct Share {
 impl Share {
     /// For a receiver that is none's member.
     const NONE: Self = Self { group: None, key: None };
+}
+
+/// One receiver.
+struct To<'a> {
+    number: u64,
+    outbox: &'a Arc<Outbox>,
+    /// Where the message is kept for it, if it is.
+    kept: Option<Arc<StoredQueue>>,
 }
 
 /// One publication on its way to its receivers.
@@ -292,6 +366,8 @@ struct Message<'a> {
     packet_bytes: u32,
     /// Hash of its topic.
     topic: u64,
+    /// It is a message of its own to the log.
+    is_begun: bool,
     now: Moment,
 }
 
@@ -306,32 +382,64 @@ impl<'a> Message<'a> {
         let template = BLOCK.with_borrow_mut(|block| publication.template(block));
         let packet_bytes = Booked::packet_bytes(template.len());
         let (publication, template) = (Some(publication), Some(template));
-        Self { publication, name, qos: *qos, plain: None, template, packet_bytes, topic, now }
+        Self {
+            publication,
+            name,
+            qos: *qos,
+            plain: None,
+            template,
+            packet_bytes,
+            topic,
+            is_begun: qos.is_acknowledged(),
+            now,
+        }
     }
 
     #[inline]
     fn plain(plain: PlainPublish<'a>, name: &'a TopicName, topic: u64, now: Moment) -> Self {
         let packet_bytes = Booked::packet_bytes(plain.template_len());
         let (plain, qos) = (Some(plain), QoS::AtMostOnce);
-        Self { publication: None, name, qos, plain, template: None, packet_bytes, topic, now }
+        Self { publication: None, name, qos, plain, template: None, packet_bytes, topic, is_begun: false, now }
     }
 
     fn properties(&self) -> Option<&MessageProperties> {
         self.publication?.properties.as_deref()
     }
 
-    /// For one receiver: of the number and with the queue `to`.
+    /// Whether a receiver who has these terms acknowledges it: then it is kept, for one who is.
     #[inline]
-    fn add_to(&mut self, fanout: &mut Fanout, to: (u64, &Arc<Outbox>), terms: &Terms, share: Share, is_last: bool) {
-        let (number, outbox) = to;
+    fn kept_at(&self, terms: &Terms) -> bool {
+        self.qos.is_acknowledged() && terms.qos.is_acknowledged()
+    }
+
+    /// For one receiver.
+    #[inline]
+    fn add_to(&mut self, fanout: &mut Fanout, to: To<'_>, terms: &Terms, share: Share, is_last: bool) {
+        let To { number, outbox, kept } = to;
         if let Some(plain) = self.plain.filter(|_| terms.identifiers.is_none())
             && let Some(wire) = outbox.wire()
             && outbox.takes(plain.encoded_len(wire.version))
         {
             fanout.add_plain((number, outbox, wire), (share.group, share.key), &plain, self.now.at);
+        } else if outbox.keeps_unacknowledged() && kept.is_none() && share.group.is_none() {
+            self.add_slowly(fanout, (number, outbox), terms, is_last);
         } else {
-            fanout.add(number, outbox, self.delivery(terms, share, is_last), self.now.at);
+            fanout.add(number, outbox, self.delivery(terms, share, is_last), kept, self.now.at);
         }
+    }
+
+    /// For a slow receiver for whom QoS 0 waits on disk too.
+    #[cold]
+    fn add_slowly(&mut self, fanout: &mut Fanout, (number, outbox): (u64, &Arc<Outbox>), terms: &Terms, is_last: bool) {
+        if outbox.is_over_quota(self.now.at) {
+            outbox.drop_newest();
+            return;
+        }
+        if !std::mem::replace(&mut self.is_begun, true) {
+            fanout.begin_message(); // messages of QoS 0 mostly do without
+        }
+        let delivery = self.delivery(terms, Share::NONE, is_last);
+        fanout.add(number, outbox, delivery, outbox.keeps_in(), self.now.at);
     }
 
     /// For one receiver. The last one gets the template itself: a clone less that counts references.
@@ -349,6 +457,7 @@ impl<'a> Message<'a> {
             published_qos: self.qos,
             published_retain: retain,
             subscription_identifiers: terms.identifiers.clone(),
+            stored: None,
             expires_at: self.publication.and_then(|publication| publication.expires_at),
             share: share.group,
             share_key: share.key,

@@ -91,7 +91,7 @@ impl SharedGroup {
         let takes =
             |member: &Member<GroupMember>| member.id() == to && member.value().outbox.takes(dispatch.bytes as usize);
         match members.pick_where(&dispatch, takes) {
-            Some(member) => SharedGroup::hand_to(member.value(), delivery, now),
+            Some(member) => self.hand_to(member.value(), delivery, now),
             None => Some(delivery),
         }
     }

@@ -310,7 +310,7 @@ impl Retained {
     /// The message as a SUBSCRIBE brings it: RETAIN set, with the identifier of the subscription.
     pub(crate) fn delivery(&self, grant: Grant) -> Delivery {
         Delivery {
-            subscription_identifiers: grant.identifier.map(|identifier| [identifier].into()),
+            subscription_identifiers: grant.identifier.map(|identifier| Arc::new([identifier].into())),
             expires_at: self.expires_at,
             ..Delivery::new(self.template.clone(), self.qos.min(grant.options.qos), true)
         }

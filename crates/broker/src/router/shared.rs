@@ -17,6 +17,7 @@ use super::share_rules::GroupRules;
 use super::waiting::Waiting;
 use super::{Grant, Receiver};
 use crate::clock::Moment;
+use crate::durable::{Durable, Outcomes, Stored, StoredQueue, place};
 use crate::metrics::Metrics;
 use crate::outbox::{Booked, Budget, Outbox, OutboxLimits, Tally};
 
@@ -40,6 +41,8 @@ pub(crate) struct SharedGroup {
     /// Messages that went to members who have left. Added to by whoever takes one out; relaxed.
     given_to_others: AtomicU64,
     pub(super) queues: Arc<GroupQueues>,
+    /// Where its messages are kept, from the first member on whose session is.
+    stored: ArcSwapOption<StoredQueue>,
 }
 
 /// What all groups have in common.
@@ -50,6 +53,7 @@ pub(crate) struct GroupQueues {
     pub(crate) limits: OutboxLimits,
     pub(crate) budget: Arc<Budget>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) durable: Option<Arc<Durable>>,
     pub(crate) decisions: Arc<DecisionLimits>,
 }
 
@@ -77,6 +81,7 @@ impl SharedGroup {
             decisions: Decisions::new(Arc::clone(&queues.decisions)),
             given_to_others: AtomicU64::new(0),
             queues,
+            stored: ArcSwapOption::empty(),
         }
     }
 
@@ -109,6 +114,14 @@ impl SharedGroup {
         if let Some(known) = self.members.members().iter().find(|known| known.id() == MemberId(receiver.number)) {
             member.tally = Arc::clone(&known.value().tally);
         }
+        if let Some(durable) = self.queues.durable.as_ref().filter(|_| member.outbox.is_stored()) {
+            let queue = self.stored().unwrap_or_else(|| {
+                let queue = durable.queue_of_group(&self.name);
+                self.stored.store(Some(Arc::clone(&queue)));
+                queue
+            });
+            durable.keep_group(&self.name, &queue);
+        }
         // First: whom the members show may be chosen.
         member.outbox.join_group(self.number, Arc::clone(&member.tally));
         // The session's number changes when a session ends; what is hashed stays with the client all the same.
@@ -125,6 +138,19 @@ impl SharedGroup {
             self.members.leave(member.id());
             member.value().outbox.leave_group(self.number);
             self.given_to_others.fetch_add(member.value().tally.get(), Ordering::Relaxed);
+        }
+    }
+
+    /// Where its messages are kept, if they are.
+    #[inline]
+    pub(super) fn stored(&self) -> Option<Arc<StoredQueue>> {
+        self.stored.load_full()
+    }
+
+    /// The last member has left.
+    pub(super) fn end(&self) {
+        if let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) {
+            durable.forget_group(&self.name, &queue);
         }
     }
 
@@ -150,7 +176,7 @@ impl SharedGroup {
                 Choice::Nobody if std::mem::take(&mut wants_another_look) => continue,
                 Choice::Nobody | Choice::NoMember => return Some(delivery),
             };
-            delivery = Self::hand_to(member.value(), delivery, now)?;
+            delivery = self.hand_to(member.value(), delivery, now)?;
             choice::not_given(&members, &dispatch, member);
         }
         Some(delivery)
@@ -158,10 +184,39 @@ impl SharedGroup {
 
     /// Puts a message that another one had into this member's queue. It comes back where that has no room, or is no
     /// member's any more.
-    pub(super) fn hand_to(member: &GroupMember, delivery: Delivery, now: Moment) -> Option<Delivery> {
+    pub(super) fn hand_to(&self, member: &GroupMember, delivery: Delivery, now: Moment) -> Option<Delivery> {
         let mut returned = Vec::new();
+        let delivery = if member.terms.qos.is_acknowledged() { self.kept(delivery) } else { delivery };
+        let stored = delivery.stored;
         member.outbox.push(&mut vec![readdressed(delivery, &member.terms)], &mut returned, now.at);
-        returned.pop()
+        if let Some(stored) = stored
+            && returned.is_empty()
+            && !member.terms.qos.is_acknowledged()
+        {
+            self.done(stored); // nothing will be heard of it
+        }
+        returned.pop().map(|delivery| Delivery { stored, ..delivery })
+    }
+
+    /// Keeps a message that is not kept yet, where the group's are: it was to go to a member at QoS 0, and did not.
+    pub(super) fn kept(&self, mut delivery: Delivery) -> Delivery {
+        if delivery.stored.is_none()
+            && delivery.published_qos.is_acknowledged()
+            && let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored())
+        {
+            let mut log = durable.append();
+            log.place(&queue, &mut delivery);
+            log.close(None);
+        }
+        delivery
+    }
+
+    /// A message is not kept any more.
+    fn done(&self, stored: NonZeroU64) {
+        let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) else { return };
+        let mut outcomes = Outcomes::default();
+        outcomes.done.push(place(queue.id(), Stored::of(stored).sequence()));
+        durable.settle(&mut outcomes);
     }
 
     /// What the balancer gets to know of a message that it chose a member for before.
@@ -203,6 +258,7 @@ pub(super) fn dispatch(bytes: u32, qos: QoS, at: Nanos) -> Dispatch {
 /// A delivery as another member gets it: by what was published, not by what the member before was granted.
 fn readdressed(delivery: Delivery, terms: &Terms) -> Delivery {
     Delivery {
+        stored: delivery.stored.filter(|_| terms.qos.is_acknowledged()),
         qos: QoS::min(delivery.published_qos, terms.qos), // [MQTT-3.8.4-8]
         retain: delivery.published_retain && terms.retain_as_published, // [MQTT-3.3.1-12], [MQTT-3.3.1-13]
         subscription_identifiers: terms.identifiers.clone(),
@@ -235,10 +291,17 @@ mod tests {
 
     impl Stage {
         fn new() -> Self {
-            let limits = OutboxLimits { messages: 100, bytes: 1 << 20, when_full: WhenFull::DropOldest };
+            let limits = OutboxLimits {
+                messages: 100,
+                bytes: 1 << 20,
+                when_full: WhenFull::DropOldest,
+                stored_bytes: 0,
+                has_store: false,
+            };
             let (budget, metrics) = (Arc::new(Budget::new(1 << 20)), Arc::<Metrics>::default());
             let queues = Arc::new(GroupQueues {
                 hasher: RandomState::new(),
+                durable: None,
                 limits,
                 budget,
                 metrics,
@@ -254,7 +317,14 @@ mod tests {
             let GroupQueues { limits, budget, metrics, .. } = &*self.group.queues;
             let load = Arc::new(MemberLoad::new(Nanos(0)));
             let (budget, metrics) = (Arc::clone(budget), Arc::clone(metrics));
-            let common = OutboxCommon { limits: *limits, budget, metrics, clock: Clock::new() };
+            let common = OutboxCommon {
+                limits: *limits,
+                budget,
+                metrics,
+                clock: Clock::new(),
+                concerns: Arc::default(),
+                durable: None,
+            };
             let outbox = Arc::new(Outbox::new(Arc::new(common), Arc::clone(&load)));
             let rights = Arc::new(Rights::unlimited());
             let receiver = Receiver { number, outbox: Arc::clone(&outbox), load, rights };

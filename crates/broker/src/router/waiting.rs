@@ -19,6 +19,7 @@ use tenbin_session::Delivery;
 
 use super::shared::{GroupQueues, SharedGroup};
 use crate::clock::Moment;
+use crate::durable::{Durable, Outcomes, QueueId, Stored, Tail, place};
 use crate::outbox::{Batch, Queue, Reader};
 
 /// What waits with a group.
@@ -31,11 +32,15 @@ pub(super) struct Waiting {
     /// Departures of members so far: messages were going to be taken from one, or it left. Raised before; release and
     /// acquire, as above.
     departures: AtomicU64,
+    /// As much waits on disk as may. Written under the lock, read for a hint; relaxed.
+    is_over_quota: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Line {
     queue: Queue,
+    /// What waits on disk alone, behind the queue.
+    tail: Tail,
     /// Members that messages are being taken from: older ones than all that wait, which therefore stay.
     handovers: usize,
     /// When nobody took the front, the last time.
@@ -47,6 +52,12 @@ impl Waiting {
     #[inline]
     pub(super) fn has_line(&self) -> bool {
         self.has_line.load(Ordering::Acquire)
+    }
+
+    /// Whether nothing more is kept.
+    #[inline]
+    pub(super) fn is_over_quota(&self) -> bool {
+        self.is_over_quota.load(Ordering::Relaxed)
     }
 
     /// A number that is another one after a member's departure: what was given to it before, and is not in its queue yet,
@@ -81,14 +92,29 @@ impl Line {
     }
 
     fn exists(&self) -> bool {
-        self.handovers > 0 || !self.queue.is_empty()
+        self.handovers > 0 || !self.queue.is_empty() || !self.tail.is_empty()
     }
 }
 
 impl SharedGroup {
     /// Messages that wait because no member takes anything new.
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.lock().queue.len()
+        let line = self.waiting.lock();
+        line.queue.len() + line.tail.messages()
+    }
+
+    /// What waits since the last run is there again; the queue that it is in.
+    pub(super) fn restore_waiting(&self, durable: &Durable) -> Option<QueueId> {
+        let queue = self.stored()?;
+        let tail = durable.tail_of_group(&queue);
+        self.change_line(|line| line.tail = tail);
+        Some(queue.id())
+    }
+
+    /// A message for the group is not taken in: its share of the disk is used up.
+    #[cold]
+    pub(super) fn refuse(&self) {
+        self.queues.metrics.refused_over_quota.add(1);
     }
 
     /// Gives messages to members, or keeps them until one is connected and has room: as they were published, for whoever
@@ -131,7 +157,51 @@ impl SharedGroup {
     /// Gives what waits to the members that are connected, as far as they have room. To be called when one has
     /// connected or joined, or has room again.
     pub(super) fn dispatch_waiting(&self, now: Moment, rng: &mut Rng) {
-        while self.change_line(|line| self.dispatch_some(line, now, rng)) {}
+        loop {
+            while self.change_line(|line| self.dispatch_some(line, now, rng)) {}
+            if !self.read_on(now) {
+                return;
+            }
+        }
+    }
+
+    /// Reads the next page of what waits on disk, if nothing else waits; whether there was one.
+    fn read_on(&self, now: Moment) -> bool {
+        let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) else { return false };
+        let begun = self.change_line(|line| {
+            let is_wanted = line.queue.is_empty() && line.handovers == 0 && !line.tail.is_being_read();
+            if is_wanted { Durable::first_page(&queue, &mut line.tail, PAGE_BYTES) } else { None }
+        });
+        let Some(page) = begun else { return false };
+        let page = durable.read_now(page);
+        let mut over = Outcomes::default();
+        let last = page.messages.last().map(|(sequence, _)| *sequence);
+        let is_read = self.change_line(|line| {
+            let mut is_read = false;
+            for (sequence, delivery) in page.messages {
+                let bytes = delivery.as_ref().map_or(0, |delivery| delivery.template.len());
+                // What is not known here is with a member.
+                if !line.tail.take(sequence, bytes) {
+                    continue;
+                }
+                is_read = true;
+                match delivery {
+                    Some(delivery) => {
+                        let delivery = Delivery { share: Some(self.number()), ..delivery };
+                        line.queue.append(delivery, Reader::Present);
+                    }
+                    None => over.done.push(place(queue.id(), sequence)),
+                }
+            }
+            line.tail.end_reading(last, page.is_broken);
+            is_read || last.is_some()
+        });
+        if !over.is_empty() {
+            self.queues.metrics.dropped_expired.add(over.done.len() as u64);
+            durable.settle(&mut over);
+        }
+        let _ = now;
+        is_read && !page.is_broken
     }
 
     /// Messages are going to be taken from a member: until [`SharedGroup::end_handover`], new ones wait.
@@ -182,7 +252,19 @@ impl SharedGroup {
             self.drop_unacknowledged();
             return;
         }
+        let delivery = self.kept(delivery);
         let GroupQueues { limits, budget, metrics, .. } = &*self.queues;
+        if let Some(stored) = delivery.stored.map(Stored::of) {
+            match place {
+                // Members had so much at most.
+                Place::First => line.queue.push_front(delivery, budget),
+                Place::Last if line.tail.is_empty() && !line.tail.is_being_read() && line.queue.is_short() => {
+                    line.queue.append(delivery, Reader::Absent);
+                }
+                Place::Last => line.tail.add(stored.sequence(), delivery.template.len()),
+            }
+            return;
+        }
         // What waits here is booked on nobody.
         let dropped = match place {
             Place::First => line.queue.push_before(delivery, Reader::Absent, limits, budget, now.at),
@@ -199,10 +281,14 @@ impl SharedGroup {
         let result = change(&mut line);
         line.queue.settle(&self.queues.budget);
         self.waiting.has_line.store(line.exists(), Ordering::Release);
+        let is_over_quota = line.tail.bytes() > 0 && line.tail.bytes() >= self.queues.limits.stored_bytes;
+        self.waiting.is_over_quota.store(is_over_quota, Ordering::Relaxed);
         result
     }
 }
 
+/// Bytes of bodies that are read at once.
+const PAGE_BYTES: usize = 64 * 1024;
 /// Messages that are given to members before publishers may come in between.
 const DISPATCHED_AT_ONCE: usize = 256;
 /// For how long members that took nothing are not asked again, in ns, unless one says that it has room.

@@ -27,8 +27,8 @@ impl Task {
 
     /// Fails messages of an earlier connection that are larger than what the broker takes on this one.
     pub(super) fn fail_dropped(&mut self, link: &mut Link) {
-        while let Some((id, _)) = link.connection.poll_dropped() {
-            if let Some(Request::Publish { reply, .. }) = self.in_flight.remove(id) {
+        while let Some(dropped) = link.connection.poll_dropped() {
+            if let Some(Request::Publish { reply, .. }) = self.in_flight.remove(dropped.packet_id) {
                 let _ = reply.send(Err(ClientErrorKind::NotTaken(ReasonCode::PacketTooLarge)));
             }
         }
@@ -84,7 +84,9 @@ impl Task {
                 return Err(DisconnectReason::ByBroker { reason: disconnect.reason, detail });
             }
             // We never begin an extended authentication [MQTT-4.12.0-6]; the rest only a client sends.
-            Event::Auth(_) | Event::Subscribe(_) | Event::Unsubscribe(_) | Event::Ping(_) => {
+            Event::Auth(_) | Event::Subscribe(_) | Event::Unsubscribe(_) | Event::Ping(_)
+            // Nor is our session stored.
+            | Event::Received { .. } | Event::Released(_) => {
                 return Err(Violation::Unexpected(packet_type).into());
             }
         }

@@ -105,6 +105,30 @@ impl PublishTemplate {
         Self { head: block.split().freeze(), topic_end, properties_end, payload }
     }
 
+    /// What [`PublishTemplate::restore`] makes the message of again: bytes of its properties, and all of its bytes in two
+    /// parts.
+    pub fn to_store(&self) -> (u32, [&[u8]; 2]) {
+        (self.properties_end - self.topic_end, [&self.head, &self.payload])
+    }
+
+    /// A message that was stored, see [`PublishTemplate::to_store`]; a slice of `bytes`, which it keeps alive. `None`: it is
+    /// none.
+    pub fn restore(properties_len: u32, bytes: Bytes) -> Option<Self> {
+        let topic_len = u16::from_be_bytes(*bytes.first_chunk()?);
+        let topic_end = 2 + u32::from(topic_len);
+        let properties_end = topic_end.checked_add(properties_len)?;
+        let payload_len = bytes.len().checked_sub(properties_end as usize)?;
+        u32::try_from(bytes.len()).ok()?;
+        if topic_len == 0 || std::str::from_utf8(&bytes[2..topic_end as usize]).is_err() {
+            return None;
+        }
+        let (mut head, mut payload) = (bytes, Bytes::new());
+        if payload_len >= WriteBuffer::SHARE_FROM {
+            payload = head.split_off(properties_end as usize);
+        }
+        Some(Self { head, topic_end, properties_end, payload })
+    }
+
     /// The topic's bytes.
     pub fn topic(&self) -> &[u8] {
         &self.head[2..self.topic_end as usize]
@@ -255,3 +279,33 @@ pub(super) const PROPERTIES_SIZE: usize = 128;
 
 /// Heads are carved out of blocks of this size, in bytes.
 const BLOCK_SIZE: usize = 16 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_message_is_the_same_again_and_what_is_none_is_refused() {
+        let topic = TopicName::try_from("a/b").unwrap();
+        let properties = MessageProperties { payload_format_indicator: Some(true), ..MessageProperties::default() };
+        for (properties, payload) in [(None, 0), (Some(&properties), 5), (Some(&properties), 5000), (None, 4096)] {
+            let payload = Bytes::from(vec![7; payload]);
+            let template = PublishTemplate::new(&topic, properties, &payload, &mut BytesMut::new());
+            let (properties_len, parts) = template.to_store();
+            let stored = Bytes::from(parts.concat());
+            let restored = PublishTemplate::restore(properties_len, stored.clone()).unwrap();
+            assert_eq!((restored.topic(), restored.payload()), (template.topic(), template.payload()));
+            let encoded = [&template, &restored].map(|template| {
+                let mut out = WriteBuffer::new();
+                template.encode(&PublishHeader::default(), ProtocolVersion::V5, &mut out);
+                out.to_bytes()
+            });
+            assert_eq!(encoded[0], encoded[1]);
+            for end in 0..5 {
+                assert!(PublishTemplate::restore(0, stored.slice(..end)).is_none(), "{end} bytes");
+            }
+            assert!(PublishTemplate::restore(u32::MAX, stored.clone()).is_none());
+            assert!(PublishTemplate::restore(stored.len() as u32 - 4, stored).is_none());
+        }
+    }
+}

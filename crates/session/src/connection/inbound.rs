@@ -129,10 +129,18 @@ impl Connection {
         if known || self.session.receive_maximum > 0 {
             self.close_received();
         }
+        if known && self.session.is_stored {
+            return Ok(Event::Released(ack.packet_id));
+        }
+        self.complete(ack.packet_id, now, out);
+        Ok(Event::Handled)
+    }
+
+    /// Answers a PUBREL, where that was left to the application: [`Event::Released`].
+    pub fn complete(&mut self, id: PacketId, now: Instant, out: &mut WriteBuffer) {
         // Unknown: the handshake was over before, which is no error while a peer recovers and cannot be told from
         // one. Either way nothing is under way any more, which is what PUBCOMP says.
-        self.write_ack(PacketType::PubComp, ack.packet_id, ReasonCode::Success, now, out); // [MQTT-4.3.3-11]
-        Ok(Event::Handled)
+        self.write_ack(PacketType::PubComp, id, ReasonCode::Success, now, out); // [MQTT-4.3.3-11]
     }
 
     fn check_client_publish(&self, publish: &Publish) -> Result<(), Violation> {

@@ -4,7 +4,7 @@ mod inbound;
 mod outbound;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU64};
 use std::time::Instant;
 
 use tenbin_codec::{
@@ -63,7 +63,18 @@ struct Recovery {
     /// interrupts it, so that no new message overtakes those that wait.
     resend: Option<(u64, u64)>,
     /// Messages that were to be sent again and are too large for this connection.
-    dropped: VecDeque<(PacketId, Option<SharedDelivery>)>,
+    dropped: VecDeque<DroppedResend>,
+}
+
+/// A message that was to be sent again and never will.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DroppedResend {
+    /// That of its PUBLISH.
+    pub packet_id: PacketId,
+    /// Where a share group chose the peer for it.
+    pub shared: Option<SharedDelivery>,
+    /// [`Delivery::stored`].
+    pub stored: Option<NonZeroU64>,
 }
 
 /// What became of a delivery.

@@ -12,6 +12,11 @@ impl Connection {
         self.peer_quota().min(self.session.outbound.free())
     }
 
+    /// Whether what is sent may stand for a topic that was sent before: then nothing may be sent out of order.
+    pub fn uses_aliases(&self) -> bool {
+        self.outbound_aliases.is_some()
+    }
+
     /// What the peer takes now, whatever identifiers are left: 0 as long as messages wait to be sent again.
     fn peer_quota(&self) -> u16 {
         let open = u16::try_from(self.sent_open).unwrap_or(u16::MAX);
@@ -59,7 +64,7 @@ impl Connection {
     pub fn resume(&mut self, now: Instant, out: &mut WriteBuffer) {
         let (first, end) = (self.session.outbound.first_sequence(), self.session.outbound.next_sequence());
         for id in (first..end).map(packet_id) {
-            if let Some(Stage::Released(_)) = self.session.outbound.stage(id) {
+            if let Some(Stage::Released { .. }) = self.session.outbound.stage(id) {
                 self.sent_open += 1;
                 self.write_ack(PacketType::PubRel, id, ReasonCode::Success, now, out);
             }
@@ -88,12 +93,18 @@ impl Connection {
         given_up
     }
 
-    /// The next message that was to be sent again and never will, and what its share group wants to know: this
-    /// connection's peer takes smaller packets
-    /// than the one before `[MQTT-3.1.2-25]`. To be asked after [`Connection::resume`] and after each
-    /// [`Event::Delivered`] by whoever waits for the end of every message.
-    pub fn poll_dropped(&mut self) -> Option<(PacketId, Option<SharedDelivery>)> {
+    /// The next message that was to be sent again and never will: this connection's peer takes smaller packets than the
+    /// one before `[MQTT-3.1.2-25]`. To be asked after [`Connection::resume`] and after each [`Event::Delivered`] by
+    /// whoever waits for the end of every message.
+    pub fn poll_dropped(&mut self) -> Option<DroppedResend> {
         self.recovery.as_mut()?.dropped.pop_front()
+    }
+
+    /// That the peer has a stored QoS 2 message is stored too ([`Event::Received`]): says so with PUBREL.
+    pub fn release(&mut self, id: PacketId, now: Instant, out: &mut WriteBuffer) {
+        if let Some(Stage::Released { .. }) = self.session.outbound.stage(id) {
+            self.write_ack(PacketType::PubRel, id, ReasonCode::Success, now, out); // [MQTT-4.3.3-4]
+        }
     }
 
     /// Client: sends SUBSCRIBE; `None` when no Packet Identifier is free or the packet is larger than the server
@@ -139,9 +150,12 @@ impl Connection {
 
     pub(super) fn handle_pubrec(&mut self, ack: Ack, now: Instant, out: &mut WriteBuffer) -> Result<Event, Violation> {
         let id = ack.packet_id;
-        let first = match self.session.outbound.stage(id) {
-            Some(Stage::Released(_)) => None,
-            Some(stage @ Stage::Published(delivery, _)) if delivery.qos == QoS::ExactlyOnce => Some(stage.shared()),
+        let share = |stage: &Stage| stage.shared().map(|shared| shared.share);
+        let (stored, share, first) = match self.session.outbound.stage(id) {
+            Some(stage @ Stage::Released { .. }) => (stage.stored(), share(stage), None),
+            Some(stage @ Stage::Published(delivery, _)) if delivery.qos == QoS::ExactlyOnce => {
+                (stage.stored(), share(stage), Some(stage.released()))
+            }
             Some(_) => return Err(Violation::AckMismatch(id)),
             None if ack.reason.is_error() => return Ok(Event::Handled), // over on both sides
             None => {
@@ -153,10 +167,13 @@ impl Connection {
         if ack.reason.is_error() {
             return Ok(self.delivered(id, ack.reason, now, out)); // [MQTT-4.4.0-2]
         }
-        if let Some(shared) = first {
+        if let Some(released) = first {
             // One that waits to be sent again goes on from here instead.
             self.sent_open += u32::from(!self.is_counted(id));
-            self.session.outbound.advance(id, Stage::Released(shared));
+            self.session.outbound.advance(id, released);
+        }
+        if let Some(stored) = stored {
+            return Ok(Event::Received { packet_id: id, stored, share });
         }
         self.write_ack(PacketType::PubRel, id, ReasonCode::Success, now, out); // [MQTT-4.3.3-4]
         Ok(Event::Handled)
@@ -164,7 +181,7 @@ impl Connection {
 
     pub(super) fn handle_pubcomp(&mut self, ack: Ack, now: Instant, out: &mut WriteBuffer) -> Result<Event, Violation> {
         match self.session.outbound.stage(ack.packet_id) {
-            Some(Stage::Released(_)) => Ok(self.delivered(ack.packet_id, ack.reason, now, out)),
+            Some(Stage::Released { .. }) => Ok(self.delivered(ack.packet_id, ack.reason, now, out)),
             Some(_) => Err(Violation::AckMismatch(ack.packet_id)),
             None => Ok(Event::Handled),
         }
@@ -202,10 +219,11 @@ impl Connection {
         if self.is_counted(id) {
             self.sent_open = self.sent_open.saturating_sub(1);
         }
-        let shared = self.session.outbound.stage(id).and_then(Stage::shared);
+        let stage = self.session.outbound.stage(id);
+        let (shared, stored) = (stage.and_then(Stage::shared), stage.and_then(Stage::stored));
         self.session.outbound.close(id);
         self.resend_more(now, out);
-        Event::Delivered { packet_id: id, reason, shared }
+        Event::Delivered { packet_id: id, reason, shared, stored }
     }
 
     fn resend_more(&mut self, now: Instant, out: &mut WriteBuffer) {
@@ -231,7 +249,8 @@ impl Connection {
                 self.sent_open += 1;
             } else {
                 self.session.outbound.close(id);
-                self.recovery().dropped.push_back((id, delivery.shared(now)));
+                let (shared, stored) = (delivery.shared(now), delivery.stored);
+                self.recovery().dropped.push_back(DroppedResend { packet_id: id, shared, stored });
             }
         }
     }

@@ -16,9 +16,22 @@ use crate::router::{DecisionLimits, Grant};
 
 fn outbox() -> (Arc<Outbox>, Arc<MemberLoad>) {
     let load = Arc::new(MemberLoad::new(Nanos(0)));
-    let limits = OutboxLimits { messages: 10, bytes: 10_000, when_full: WhenFull::DropOldest };
+    let limits = OutboxLimits {
+        messages: 10,
+        bytes: 10_000,
+        when_full: WhenFull::DropOldest,
+        stored_bytes: 0,
+        has_store: false,
+    };
     let (budget, metrics) = (Arc::new(Budget::new(10_000)), Arc::<Metrics>::default());
-    let common = OutboxCommon { limits, budget, metrics, clock: crate::clock::Clock::new() };
+    let common = OutboxCommon {
+        limits,
+        budget,
+        metrics,
+        clock: crate::clock::Clock::new(),
+        concerns: Arc::default(),
+        durable: None,
+    };
     let outbox = Outbox::new(Arc::new(common), Arc::clone(&load));
     (Arc::new(outbox), load)
 }
@@ -28,10 +41,17 @@ fn rights() -> Arc<Rights> {
 }
 
 fn index() -> FilterIndex {
-    let limits = OutboxLimits { messages: 10, bytes: 10_000, when_full: WhenFull::DropOldest };
+    let limits = OutboxLimits {
+        messages: 10,
+        bytes: 10_000,
+        when_full: WhenFull::DropOldest,
+        stored_bytes: 0,
+        has_store: false,
+    };
     let (budget, metrics) = (Arc::new(Budget::new(10_000)), Arc::<Metrics>::default());
     let queues = GroupQueues {
         hasher: RandomState::new(),
+        durable: None,
         limits,
         budget,
         metrics,

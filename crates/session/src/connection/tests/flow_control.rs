@@ -126,7 +126,7 @@ fn a_peer_that_withholds_one_acknowledgement_uses_up_the_quota_with_the_identifi
 fn withdrawn_messages_are_unacknowledged_qos_1_and_no_longer_resent() {
     let mut side = Side::server(Limits::default());
     for (qos, share) in [(QoS::AtLeastOnce, 1), (QoS::ExactlyOnce, 1), (QoS::AtLeastOnce, 0), (QoS::AtLeastOnce, 1)] {
-        let delivery = Delivery { share: std::num::NonZeroU64::new(share), ..delivery("t", qos) };
+        let delivery = Delivery { share: NonZeroU64::new(share), ..delivery("t", qos) };
         assert!(matches!(side.send(delivery), Sent::Written(Some(_))));
     }
     side.take(puback(1)).unwrap();

@@ -59,7 +59,7 @@ fn the_maximum_is_that_of_the_packet_as_it_is_sent() {
     let mut side = Side::server(Limits { peer_topic_alias_maximum: 1, ..limited(size + 3) });
     assert!(take(&mut side));
     let identified =
-        Delivery { subscription_identifiers: Some([1, 2, 3, 4].into()), ..delivery(long, QoS::AtMostOnce) };
+        Delivery { subscription_identifiers: Some(Arc::new([1, 2, 3, 4].into())), ..delivery(long, QoS::AtMostOnce) };
     assert!(size_of_packet(&identified) > size + 3);
     assert!(matches!(side.send(identified), Sent::Written(_)));
 }
@@ -81,7 +81,10 @@ fn mqtt_3_1_2_25_a_message_too_large_for_the_next_connection_is_dropped_and_told
     side.handle(pubrec(first));
     assert_delivered(side.take(pubcomp(first)), first, ReasonCode::Success);
     assert_eq!(side.published(), [(last, true)]);
-    assert_eq!([(); 3].map(|()| side.connection.poll_dropped().map(|(id, _)| id)), [Some(second), Some(third), None]);
+    assert_eq!(
+        [(); 3].map(|()| side.connection.poll_dropped().map(|dropped| dropped.packet_id)),
+        [Some(second), Some(third), None]
+    );
     assert_eq!(side.connection.session().in_flight(), 1);
 }
 

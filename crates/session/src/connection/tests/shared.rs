@@ -51,7 +51,7 @@ fn what_waits_for_pubcomp_or_is_dropped_for_its_size_is_told_as_well() {
     side.handle(pubrec(released));
     assert_eq!(side.connection.session().shared_in_flight().count(), 2);
     let mut side = side.reconnect(Limits { peer_maximum_packet_size: 8, ..Limits::default() });
-    let dropped = side.connection.poll_dropped().map(|(id, shared)| (id.get(), shared.is_some()));
+    let dropped = side.connection.poll_dropped().map(|dropped| (dropped.packet_id.get(), dropped.shared.is_some()));
     assert_eq!(dropped, Some((large, true)));
     assert_eq!(side.connection.session().shared_in_flight().count(), 1);
     match side.take(pubcomp(released)) {

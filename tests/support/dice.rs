@@ -29,10 +29,10 @@ impl Dice {
     }
 }
 
-/// The seed of this run: the one that is asked for, or another each time.
-pub(crate) fn seed() -> u64 {
-    match std::env::var("TENBIN_CHURN_SEED") {
-        Ok(seed) => seed.parse().expect("TENBIN_CHURN_SEED is a number"),
+/// The seed of this run: the one that the environment variable `variable` asks for, or another each time.
+pub(crate) fn seed(variable: &str) -> u64 {
+    match std::env::var(variable) {
+        Ok(seed) => seed.parse().unwrap_or_else(|_| panic!("{variable} is a number")),
         Err(_) => SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_nanos() as u64,
     }
 }

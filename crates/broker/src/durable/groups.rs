@@ -1,0 +1,53 @@
+use std::num::NonZeroU64;
+use std::sync::{Arc, PoisonError};
+
+use tenbin_codec::SharedFilter;
+use tenbin_store::state::Table;
+
+use super::queue::StoredQueue;
+use super::{Changes, Durable};
+
+impl Durable {
+    /// The queue of a share group that keeps its messages from now on: the one that it had in the last run, if any.
+    pub(crate) fn queue_of_group(&self, name: &SharedFilter) -> Arc<StoredQueue> {
+        let known = self.known_groups.lock().unwrap_or_else(PoisonError::into_inner).remove(&key(name));
+        StoredQueue::of_group(known.unwrap_or_else(|| self.next_number()), self.first_place())
+    }
+
+    /// A member whose session is kept has joined the group. Said again by each, so that it is safe when the member's
+    /// subscription is.
+    pub(crate) fn keep_group(&self, name: &SharedFilter, queue: &StoredQueue) {
+        let mut changes = Changes::default();
+        changes.put(Table::Meta, key(name), queue.id().0.to_le_bytes().to_vec());
+        self.make(&changes);
+    }
+
+    /// The group has ended, and with it what waits.
+    pub(crate) fn forget_group(&self, name: &SharedFilter, queue: &StoredQueue) {
+        let mut changes = Changes::default();
+        changes.remove(Table::Meta, key(name));
+        self.make(&changes);
+        self.end_queue(queue);
+    }
+
+    /// A group of the last run; whether the record is one.
+    pub(super) fn know_group(&self, key: &[u8], value: &[u8]) -> Option<NonZeroU64> {
+        let number = NonZeroU64::new(u64::from_le_bytes(value.try_into().ok()?))?;
+        self.known_groups.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_vec(), number);
+        Some(number)
+    }
+
+    /// Forgets the groups of the last run that have no member any more.
+    pub(super) fn forget_unknown_groups(&self, changes: &mut Changes) {
+        let left = std::mem::take(&mut *self.known_groups.lock().unwrap_or_else(PoisonError::into_inner));
+        left.into_keys().for_each(|key| changes.remove(Table::Meta, key));
+    }
+}
+
+/// ShareName and filter, as a subscription names them.
+fn key(SharedFilter { share_name, filter }: &SharedFilter) -> Vec<u8> {
+    [GROUP_KEY, share_name.text().as_bytes(), b"/", filter.as_bytes()].concat()
+}
+
+/// Before the names of groups.
+pub(super) const GROUP_KEY: &[u8] = b"group ";

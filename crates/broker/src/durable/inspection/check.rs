@@ -1,0 +1,206 @@
+use std::io::{self, Write};
+use std::path::Path;
+
+use tenbin_store::LockedDirectory;
+use tenbin_store::spool::{self, CheckedSegment, OpenError};
+use tenbin_store::state::{FORMAT_VERSION, Snapshot, Table};
+
+use super::records::{Entry, Numbers, decode};
+use super::{Found, InspectionError};
+
+/// Reads all of a data directory, and says in lines what is there and what is wrong with it: every record of the tables is
+/// taken apart, every record of the log has its checksum looked at. Of messages, it is not looked at what their bodies say.
+///
+/// # Errors
+/// It cannot be looked at, or `out` takes nothing.
+pub fn check(directory: &Path, out: &mut dyn Write) -> Result<Found, InspectionError> {
+    let locked = LockedDirectory::open_to_read(directory)?;
+    let mut checking = Checking { out, found: Found::default(), numbers: None };
+    match Snapshot::open(&locked) {
+        Ok(state) => checking.state(&state)?,
+        Err(error) => {
+            checking.found.count(&error);
+            writeln!(checking.out, "problem: {error}")?;
+        }
+    }
+    let path = directory.join("spool");
+    match spool::check(&path) {
+        Ok(spool) => checking.messages(&spool)?,
+        Err(error) => checking.unreadable(format_args!("messages in {}: {error}", path.display()))?,
+    }
+    let Checking { out, found, .. } = checking;
+    match found {
+        Found { damaged: 0, unreadable: 0 } => writeln!(out, "fine: a broker can go on with it")?,
+        Found { damaged, unreadable } => writeln!(out, "not fine: {damaged} damaged, {unreadable} cannot be read")?,
+    }
+    Ok(found)
+}
+
+struct Checking<'a> {
+    out: &'a mut dyn Write,
+    found: Found,
+    /// `None`: they are not known, for want of a state.
+    numbers: Option<Numbers>,
+}
+
+impl Checking<'_> {
+    fn state(&mut self, state: &Snapshot) -> io::Result<()> {
+        let counts = self.tables(state)?;
+        let [sessions, subscriptions, retained, wills, speeds, groups] = counts;
+        writeln!(
+            self.out,
+            "{}: format version {FORMAT_VERSION}, {sessions} sessions, {subscriptions} subscriptions, {retained} retained \
+             messages, {wills} Wills, {speeds} speeds, {groups} share groups with a queue",
+            state.path().display(),
+        )?;
+        for dropped in state.dropped() {
+            let (path, offset, bytes) = (dropped.path.display(), dropped.offset, dropped.bytes);
+            if dropped.is_torn {
+                writeln!(
+                    self.out,
+                    "note: {path}: offset {offset}: the last {bytes} bytes are changes that were not wholly written, which \
+                     a broker leaves out"
+                )?;
+            } else {
+                self.damaged(format_args!(
+                    "{path}: offset {offset}: changes that were written are damaged; nothing of the last {bytes} bytes can be read"
+                ))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many there are of each kind.
+    fn tables(&mut self, state: &Snapshot) -> io::Result<[u64; 6]> {
+        let mut counts = [0; 6];
+        let mut of_nobody = 0_u64;
+        let mut numbers = Numbers::default();
+        for table in Table::ALL {
+            let mut result = Ok(());
+            let scanned = state.scan(table, &mut |key, value| {
+                let decoded = decode(table, key, value).and_then(|entry| numbers.note(&entry).map(|()| entry));
+                match decoded {
+                    Ok(entry) => {
+                        if let Some(kind) = kind_of(&entry) {
+                            counts[kind] += 1;
+                        }
+                        let is_known = |session| numbers.sessions.contains(session);
+                        of_nobody += u64::from(matches!(entry, Entry::Subscription(of, ..) if !is_known(&of)));
+                    }
+                    Err(error) if result.is_ok() => {
+                        let (name, key) = (table.name(), key.escape_ascii());
+                        result = self.damaged(format_args!("state: table {name}, key \"{key}\": {error}"));
+                    }
+                    Err(_) => {}
+                }
+            });
+            result?;
+            if let Err(error) = scanned {
+                self.damaged(format_args!("state: table {} cannot be read to its end: {error}", table.name()))?;
+            }
+        }
+        if of_nobody > 0 {
+            writeln!(
+                self.out,
+                "note: {of_nobody} subscriptions of sessions that are no more, which a crash may leave and a broker removes"
+            )?;
+        }
+        self.numbers = Some(numbers);
+        Ok(counts)
+    }
+
+    fn messages(&mut self, checked: &spool::Checked) -> io::Result<()> {
+        for segment in &checked.segments {
+            self.segment(segment, checked.verdict.is_ok())?;
+        }
+        match &checked.verdict {
+            Ok(snapshot) => self.queues(snapshot),
+            Err(OpenError::UnknownVersion { .. } | OpenError::Io { .. }) if self.found.unreadable > 0 => Ok(()),
+            Err(error @ (OpenError::UnknownVersion { .. } | OpenError::Io { .. })) => {
+                self.unreadable(format_args!("messages: {error}"))
+            }
+            Err(error) => self.damaged(format_args!("messages: {error}")),
+        }
+    }
+
+    /// `is_whole_log`: what is not whole in it was never confirmed, or the log would say so.
+    fn segment(&mut self, segment: &CheckedSegment, is_whole_log: bool) -> io::Result<()> {
+        let CheckedSegment { version, records, end, problem, behind, .. } = segment;
+        let path = segment.path.display();
+        match (problem, version) {
+            (Some(problem), Some(_)) => return self.unreadable(format_args!("{path}: offset 0: {problem}")),
+            // Whether that is needed, the verdict says.
+            (Some(problem), None) => return writeln!(self.out, "{path}: offset 0: {problem}"),
+            (None, version) => {
+                let version = version.unwrap_or_default();
+                writeln!(self.out, "{path}: format version {version}, {records} records, {end} bytes")?;
+            }
+        }
+        match behind {
+            Some((bytes, records)) if is_whole_log => writeln!(
+                self.out,
+                "note: {path}: offset {end}: {bytes} bytes of a write that was not wholly written, and {records} records \
+                 behind them, which a broker leaves out"
+            ),
+            // Told once more by the verdict, if it is needed.
+            Some((bytes, records)) => writeln!(
+                self.out,
+                "{path}: offset {end}: {bytes} bytes that are no records, and at least {records} records behind them"
+            ),
+            None => Ok(()),
+        }
+    }
+
+    fn queues(&mut self, snapshot: &spool::Snapshot) -> io::Result<()> {
+        let recovered = snapshot.recovered();
+        let closed = if recovered.was_closed {
+            "closed in order"
+        } else {
+            "not closed: whoever wrote it was killed, and what was not confirmed may be missing"
+        };
+        let (queues, waiting) = (recovered.queues, recovered.waiting);
+        writeln!(self.out, "messages: {waiting} wait in {queues} queues, {closed}")?;
+        let Some(numbers) = self.numbers.take() else { return Ok(()) };
+        let (mut of_sessions, mut of_groups, mut of_nobody) = (0, 0, 0_usize);
+        for queue in snapshot.queues() {
+            match queue.0 {
+                number if numbers.sessions.contains(&number) => of_sessions += 1,
+                number if numbers.groups.contains(&number) => of_groups += 1,
+                _ => of_nobody += 1,
+            }
+        }
+        let nothing_waits = numbers.sessions.len() - of_sessions;
+        writeln!(
+            self.out,
+            "queues: {of_sessions} of sessions, {of_groups} of share groups; {nothing_waits} sessions have none, since \
+             nothing waits for them"
+        )?;
+        if of_nobody > 0 {
+            writeln!(self.out, "note: {of_nobody} queues of nobody, which a broker removes")?;
+        }
+        Ok(())
+    }
+
+    fn damaged(&mut self, what: std::fmt::Arguments<'_>) -> io::Result<()> {
+        self.found.damaged += 1;
+        writeln!(self.out, "problem: {what}")
+    }
+
+    fn unreadable(&mut self, what: std::fmt::Arguments<'_>) -> io::Result<()> {
+        self.found.unreadable += 1;
+        writeln!(self.out, "problem: {what}")
+    }
+}
+
+/// Its place among the counts.
+fn kind_of(entry: &Entry) -> Option<usize> {
+    match entry {
+        Entry::Session(..) => Some(0),
+        Entry::Subscription(..) => Some(1),
+        Entry::Retained(_) => Some(2),
+        Entry::Will(..) => Some(3),
+        Entry::Speed(..) => Some(4),
+        Entry::Group(..) => Some(5),
+        Entry::Number(..) | Entry::Unknown => None,
+    }
+}

@@ -1,0 +1,161 @@
+//! A message that waits, as bytes: a body that all its places have in common, and a tag for each place of a session.
+//!
+//! ```text
+//!   body   1 | published QoS 1, RETAIN 4 | expires 8 | bytes of properties 4 | Topic Name | properties | payload
+//!   tag    QoS 1, RETAIN 4 | Subscription Identifiers, 4 each; or nothing: as it was published, RETAIN 0
+//! ```
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tenbin_codec::{PublishTemplate, QoS};
+use tenbin_session::Delivery;
+
+use super::bytes::{Fields, RecordError};
+use super::wall_clock::{WallClock, WallTime};
+
+/// What goes before the template in a body.
+pub(super) type Head = [u8; HEAD_BYTES];
+
+/// The body of a message, in parts.
+pub(super) fn head(delivery: &Delivery, clock: WallClock) -> Head {
+    let mut head = [0; HEAD_BYTES];
+    head[0] = VERSION;
+    head[1] = flags(delivery.published_qos, delivery.published_retain);
+    head[2..10].copy_from_slice(&clock.to_wall(delivery.expires_at).to_le_bytes());
+    head[10..].copy_from_slice(&delivery.template.to_store().0.to_le_bytes());
+    head
+}
+
+/// What one session's place has of its own.
+pub(super) fn put_tag(delivery: &Delivery, tag: &mut Vec<u8>) {
+    tag.clear();
+    let identifiers = delivery.identifiers();
+    if delivery.qos == delivery.published_qos && !delivery.retain && identifiers.is_empty() {
+        return;
+    }
+    tag.push(flags(delivery.qos, delivery.retain));
+    // A tag has room for no more; who has more subscriptions of its own to one topic is told of the first ones.
+    identifiers.iter().take(IDENTIFIERS_MAX).for_each(|identifier| tag.extend_from_slice(&identifier.to_le_bytes()));
+}
+
+/// The delivery that a body and a tag say, and whether its time is over.
+///
+/// # Errors
+/// They are not what was written, or a later version wrote them.
+pub(super) fn decode(body: Bytes, tag: &[u8], clock: WallClock) -> Result<(Delivery, bool), RecordError> {
+    let mut fields = Fields::of(&body, VERSION)?;
+    let (published_qos, published_retain) = flags_in(fields.u8()?)?;
+    let expires = fields.u64()?;
+    let properties_len = fields.u32()?;
+    let template = PublishTemplate::restore(properties_len, body.slice(HEAD_BYTES..));
+    let template = template.ok_or(RecordError::Illegal("message"))?;
+    let mut delivery = Delivery {
+        published_retain,
+        expires_at: clock.to_instant(expires),
+        ..Delivery::new(template, published_qos, false)
+    };
+    if let Some((&flags, identifiers)) = tag.split_first() {
+        (delivery.qos, delivery.retain) = flags_in(flags)?;
+        let (identifiers, rest) = identifiers.as_chunks();
+        if !rest.is_empty() {
+            return Err(RecordError::Illegal("tag"));
+        }
+        let identifiers: Box<[u32]> = identifiers.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
+        delivery.subscription_identifiers = (!identifiers.is_empty()).then(|| Arc::new(identifiers));
+    }
+    Ok((delivery, clock.has_come(expires)))
+}
+
+/// When a message's time is over, as its body says.
+pub(super) fn expires(body: &[u8]) -> Result<WallTime, RecordError> {
+    let mut fields = Fields::of(body, VERSION)?;
+    fields.u8()?;
+    fields.u64()
+}
+
+fn flags(qos: QoS, retain: bool) -> u8 {
+    qos.bits() | u8::from(retain) << 2
+}
+
+fn flags_in(flags: u8) -> Result<(QoS, bool), RecordError> {
+    let qos = QoS::from_bits(flags & 3).filter(|_| flags < 8).ok_or(RecordError::Illegal("flags"))?;
+    Ok((qos, flags & 4 != 0))
+}
+
+const VERSION: u8 = 1;
+const HEAD_BYTES: usize = 14;
+const IDENTIFIERS_MAX: usize = 63;
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use bytes::BytesMut;
+    use tenbin_codec::TopicName;
+    use tenbin_session::Publication;
+
+    use super::*;
+
+    fn delivery(qos: QoS, retain: bool) -> Delivery {
+        let topic = TopicName::try_from("a/b").unwrap();
+        Delivery::new(Publication::new(topic, Bytes::from_static(b"hi")).template(&mut BytesMut::new()), qos, retain)
+    }
+
+    fn stored(delivery: &Delivery, clock: WallClock) -> (Bytes, Vec<u8>) {
+        let mut tag = Vec::new();
+        put_tag(delivery, &mut tag);
+        let [first, second] = delivery.template.to_store().1;
+        (Bytes::from([&head(delivery, clock), first, second].concat()), tag)
+    }
+
+    #[test]
+    fn a_message_comes_back_as_each_receiver_gets_it() {
+        let clock = WallClock::now();
+        let plain = delivery(QoS::AtLeastOnce, false);
+        let less = Delivery { published_qos: QoS::ExactlyOnce, published_retain: true, ..plain.clone() };
+        let identifiers = Some(Arc::new([1, 268_435_455].into()));
+        let named = Delivery { subscription_identifiers: identifiers, retain: true, ..less.clone() };
+        let many = Some(Arc::new((0..100).collect()));
+        let many = Delivery { subscription_identifiers: many, ..plain.clone() };
+        for (delivery, tag_bytes) in [(plain, 0), (less, 1), (named, 9), (many, 253)] {
+            let (body, tag) = stored(&delivery, clock);
+            assert_eq!(tag.len(), tag_bytes);
+            let back = decode(body, &tag, clock).unwrap().0;
+            let facts = |delivery: &Delivery| {
+                let published = (delivery.published_qos, delivery.published_retain);
+                (delivery.qos, delivery.retain, published, delivery.template.payload().to_vec())
+            };
+            assert_eq!(facts(&back), facts(&delivery));
+            assert_eq!(back.identifiers(), &delivery.identifiers()[..delivery.identifiers().len().min(63)]);
+        }
+    }
+
+    #[test]
+    fn mqtt_3_3_2_5_what_has_expired_meanwhile_does_not_come_back() {
+        let clock = WallClock::now();
+        let soon = Instant::now() + Duration::from_secs(60);
+        let (body, tag) = stored(&Delivery { expires_at: Some(soon), ..delivery(QoS::AtLeastOnce, false) }, clock);
+        let back = decode(body.clone(), &tag, clock).unwrap().0;
+        let left = back.expires_at.unwrap().saturating_duration_since(soon - Duration::from_secs(60));
+        assert!(left.abs_diff(Duration::from_secs(60)) < Duration::from_secs(1), "{left:?}");
+        assert!(decode(body, &tag, clock.later(Duration::from_secs(61))).unwrap().1);
+    }
+
+    #[test]
+    fn what_is_no_message_is_an_error() {
+        let clock = WallClock::now();
+        let (body, _) = stored(&delivery(QoS::ExactlyOnce, false), clock);
+        for end in 0..body.len() {
+            // What is left of the payload may be less: the log's checksum is about that.
+            let cut = decode(body.slice(..end), &[], clock);
+            assert!(cut.is_err() || end >= HEAD_BYTES + 5, "{end} bytes");
+        }
+        let mut later = body.to_vec();
+        later[0] = 2;
+        assert_eq!(decode(later.into(), &[], clock).unwrap_err(), RecordError::Version(2));
+        for tag in [&[3u8][..], &[8], &[1, 0, 0]] {
+            assert!(decode(body.clone(), tag, clock).is_err(), "{tag:?}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Messages that are read back from the disk, by a thread of its own, so that no task waits for the disk.
+
+use std::num::NonZeroU64;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+
+use bytes::Bytes;
+use tenbin_codec::PacketId;
+use tenbin_session::Delivery;
+use tenbin_store::spool::{Limit, Messages, QueueId, ReadError, Sequence, Spool, Stored as SpoolMessage};
+use tokio::sync::oneshot;
+
+use super::message;
+use super::queue::Stored;
+use super::spooled::Mark;
+use super::wall_clock::WallClock;
+
+/// The thread that reads.
+#[derive(Debug)]
+pub(super) struct Reader {
+    /// There until it is dropped.
+    requests: Option<mpsc::Sender<Request>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+enum Request {
+    Page(PageOf, oneshot::Sender<Page>),
+    UnderWay(QueueId, oneshot::Sender<Option<Vec<UnderWay>>>),
+}
+
+/// Which messages of a queue are read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PageOf {
+    pub(crate) queue: QueueId,
+    /// A share group's.
+    pub(crate) is_of_group: bool,
+    pub(crate) from: Sequence,
+    /// Bytes of bodies, about.
+    pub(crate) bytes: usize,
+}
+
+/// Messages in a row.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    /// In order. `None`: its time is over, or it is none.
+    pub(crate) messages: Vec<(Sequence, Option<Delivery>)>,
+    /// One cannot be read: those behind it neither, for now.
+    pub(crate) is_broken: bool,
+}
+
+/// A message that was sent and is not wholly acknowledged.
+#[derive(Debug)]
+pub(crate) struct UnderWay {
+    pub(crate) packet_id: PacketId,
+    pub(crate) stored: NonZeroU64,
+    /// `None`: PUBREC has come, and PUBCOMP has not.
+    pub(crate) delivery: Option<Delivery>,
+}
+
+impl Reader {
+    pub(super) fn start(spool: Arc<Spool>) -> std::io::Result<Self> {
+        #[expect(clippy::disallowed_methods, reason = "each client has one request there at most, and waits for it")]
+        let (requests, received) = mpsc::channel();
+        let work = move || received.into_iter().for_each(|request| answer(&spool, request));
+        let thread = thread::Builder::new().name("tenbin-reader".to_owned()).spawn(work)?;
+        Ok(Self { requests: Some(requests), thread: Some(thread) })
+    }
+
+    pub(super) fn page(&self, page: PageOf) -> oneshot::Receiver<Page> {
+        self.ask(|reply| Request::Page(page, reply))
+    }
+
+    pub(super) fn under_way(&self, queue: QueueId) -> oneshot::Receiver<Option<Vec<UnderWay>>> {
+        self.ask(|reply| Request::UnderWay(queue, reply))
+    }
+
+    fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> oneshot::Receiver<T> {
+        let (reply, answer) = oneshot::channel();
+        // Where nobody reads any more, nobody answers, which is seen.
+        let _ = self.requests.as_ref().map(|requests| requests.send(request(reply)));
+        answer
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.requests = None;
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn answer(spool: &Spool, request: Request) {
+    // Whoever asked may have gone.
+    match request {
+        Request::Page(of, reply) => drop(reply.send(page(spool, of))),
+        Request::UnderWay(queue, reply) => drop(reply.send(under_way(spool, queue))),
+    }
+}
+
+pub(super) fn page(spool: &Spool, PageOf { queue, is_of_group, from, bytes }: PageOf) -> Page {
+    let mut read = Messages::default();
+    let result = spool.read(queue, from, Limit { messages: PAGE_MESSAGES, bytes }, &mut read);
+    let clock = WallClock::now();
+    let all = Bytes::from(read.take_bytes());
+    let messages = read.iter().map(|message| {
+        let read = decode(queue, message, &all, read.tags(), clock);
+        let mut delivery = read.filter(|(_, is_over)| !is_over).map(|(delivery, _)| delivery); // [MQTT-3.3.2-5]
+        if let Some(delivery) = &mut delivery {
+            delivery.stored = Some(Stored::new(message.sequence, is_of_group).to_number());
+        }
+        (message.sequence, delivery)
+    });
+    let messages = messages.collect();
+    let is_broken = result.is_err_and(|error| tell(&error));
+    Page { messages, is_broken }
+}
+
+/// `None`: some of it cannot be read now.
+fn under_way(spool: &Spool, queue: QueueId) -> Option<Vec<UnderWay>> {
+    let mut read = Messages::default();
+    let clock = WallClock::now();
+    let mut under_way = Vec::new();
+    for marked in spool.marks(queue) {
+        let Some(mark) = Mark::of(marked.mark) else { continue };
+        let mut delivery = None;
+        if !mark.is_received {
+            // They need not be in a row.
+            let limit = Limit { messages: 1, bytes: usize::MAX };
+            if let Err(error) = spool.read(queue, marked.sequence, limit, &mut read) {
+                tell(&error);
+                return None;
+            }
+            let all = Bytes::from(read.take_bytes());
+            let Some(message) = read.iter().next().filter(|message| message.sequence == marked.sequence) else {
+                continue;
+            };
+            // Begun before, so that its expiry does not count any more. [MQTT-4.3.3-7]
+            delivery = decode(queue, message, &all, read.tags(), clock).map(|(delivery, _)| delivery);
+            if delivery.is_none() {
+                continue;
+            }
+        }
+        let stored = Stored::InOwn(marked.sequence).to_number();
+        if let Some(delivery) = &mut delivery {
+            delivery.stored = Some(stored);
+        }
+        under_way.push(UnderWay { packet_id: mark.packet_id, stored, delivery });
+    }
+    in_order_of_sending(&mut under_way);
+    Some(under_way)
+}
+
+/// Packet Identifiers are given in turn: the first one is that behind the longest stretch of free ones.
+fn in_order_of_sending(under_way: &mut [UnderWay]) {
+    under_way.sort_unstable_by_key(|message| message.packet_id.get());
+    let ids: Vec<u16> = under_way.iter().map(|message| message.packet_id.get()).collect();
+    let before = ids.iter().cycle().skip(ids.len().saturating_sub(1));
+    let gaps = ids.iter().zip(before).map(|(id, before)| {
+        let gap = i32::from(*id) - i32::from(*before);
+        if gap > 0 { gap } else { gap + i32::from(u16::MAX) }
+    });
+    let first =
+        gaps.enumerate().max_by_key(|&(place, gap)| (gap, std::cmp::Reverse(place))).map_or(0, |(place, _)| place);
+    under_way.rotate_left(first);
+}
+
+fn decode(
+    queue: QueueId,
+    message: &SpoolMessage,
+    all: &Bytes,
+    tags: &[u8],
+    clock: WallClock,
+) -> Option<(Delivery, bool)> {
+    let body = all.slice(message.body.clone()?);
+    match message::decode(body, &tags[message.tag.clone()], clock) {
+        Ok(decoded) => Some(decoded),
+        Err(error) => {
+            tracing::error!(queue = queue.0, place = message.sequence.0, %error, "a stored message cannot be read");
+            None
+        }
+    }
+}
+
+fn tell(error: &ReadError) -> bool {
+    tracing::error!(%error, "stored messages cannot be read");
+    true
+}
+
+/// Messages that are read at once at most.
+const PAGE_MESSAGES: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_sent_first_has_the_identifier_behind_the_longest_free_stretch() {
+        let ordered = |ids: &[u16]| {
+            let message = |&id| {
+                let packet_id = PacketId::new(id).unwrap();
+                UnderWay { packet_id, stored: NonZeroU64::MIN, delivery: None }
+            };
+            let mut under_way: Vec<_> = ids.iter().map(message).collect();
+            in_order_of_sending(&mut under_way);
+            under_way.iter().map(|message| message.packet_id.get()).collect::<Vec<_>>()
+        };
+        assert_eq!(ordered(&[]), [0; 0]);
+        assert_eq!(ordered(&[7]), [7]);
+        assert_eq!(ordered(&[3, 1, 2]), [1, 2, 3]);
+        assert_eq!(ordered(&[1, 65_535, 65_533, 3]), [65_533, 65_535, 1, 3]);
+        assert_eq!(ordered(&[40_000, 10, 30_000]), [30_000, 40_000, 10]);
+    }
+}

@@ -1,0 +1,206 @@
+//! Messages that are kept on disk: what is appended to the spool for them.
+
+use tenbin_codec::{PacketId, PublishTemplate};
+use tenbin_session::Delivery;
+use tenbin_store::spool::{Batch, Body, Origin, Place, QueueId, Sequence};
+
+use super::message::{self, Head};
+use super::queue::{Reserved, Stored, StoredQueue};
+use super::wall_clock::WallClock;
+use super::{Durable, SafeAt};
+
+/// Messages that are being appended. While it is there nobody else appends, nor reads.
+#[derive(Debug)]
+pub(crate) struct Appending<'a> {
+    log: Batch<'a>,
+    clock: WallClock,
+    /// Of the message that is being put together: where it goes, with a tag.
+    places: Vec<(Place, Vec<u8>)>,
+    /// What is the same for all of them.
+    body: Option<(Head, PublishTemplate)>,
+}
+
+impl Appending<'_> {
+    /// A place of the message, which is the same for all of them until [`Appending::close`]. The delivery knows of it then.
+    pub(crate) fn place(&mut self, queue: &StoredQueue, delivery: &mut Delivery) {
+        let Some((place, stored)) = queue.next() else { return };
+        delivery.stored = Some(stored);
+        let mut tag = Vec::new();
+        if let Stored::InOwn(_) = Stored::of(stored) {
+            message::put_tag(delivery, &mut tag);
+        }
+        self.places.push((place, tag));
+        if self.body.is_none() {
+            self.body = Some((message::head(delivery, self.clock), delivery.template.clone()));
+        }
+    }
+
+    /// As [`Appending::place`], where the delivery says already that it is.
+    fn place_again(&mut self, queue: &StoredQueue, delivery: &Delivery, sequence: Sequence) {
+        if queue.is_over() {
+            return;
+        }
+        let mut tag = Vec::new();
+        message::put_tag(delivery, &mut tag);
+        self.places.push((place(queue.id(), sequence), tag));
+        self.body = Some((message::head(delivery, self.clock), delivery.template.clone()));
+    }
+
+    /// The message has all its places.
+    pub(crate) fn close(&mut self, origin: Option<Origin>) {
+        let body = self.body.take();
+        if self.places.is_empty() && origin.is_none() {
+            return;
+        }
+        let parts = body.as_ref().map_or([&[][..]; 3], |(head, template)| {
+            let [first, second] = template.to_store().1;
+            [head, first, second]
+        });
+        let appended = self.log.message(&self.places, origin, &parts);
+        debug_assert!(appended.is_ok(), "no tag and no message of MQTT is too large");
+        self.places.clear();
+    }
+
+    /// When all of it is safe.
+    pub(crate) fn safe_at(&self) -> SafeAt {
+        SafeAt::of_messages(self.log.end())
+    }
+}
+
+/// What has become of messages of one connection, to be appended together.
+#[derive(Debug, Default)]
+pub(crate) struct Outcomes {
+    /// These are done with.
+    pub(crate) done: Vec<Place>,
+    /// These have left their share group's queue for good, to a place of the member's own.
+    pub(crate) moved: Vec<(Place, Place, Vec<u8>)>,
+    /// These have been sent by this Packet Identifier.
+    pub(crate) sent: Vec<(Place, PacketId)>,
+    /// Of these PUBREC has come.
+    pub(crate) received: Vec<(Place, PacketId)>,
+    /// PUBREL has come of these.
+    pub(crate) released: Vec<Origin>,
+    /// Somebody waits until they are safe.
+    pub(crate) are_waited_for: bool,
+}
+
+impl Outcomes {
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { done, moved, sent, received, released, are_waited_for: _ } = self;
+        done.is_empty() && moved.is_empty() && sent.is_empty() && received.is_empty() && released.is_empty()
+    }
+}
+
+/// A place's mark, as the spool keeps it: Packet Identifier, and how far it has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) packet_id: PacketId,
+    pub(crate) is_received: bool,
+}
+
+impl Mark {
+    pub(super) fn of(mark: u32) -> Option<Self> {
+        let packet_id = PacketId::new(mark as u16).filter(|_| mark & SENT != 0)?;
+        Some(Self { packet_id, is_received: mark & RECEIVED != 0 })
+    }
+
+    fn to_number(self) -> u32 {
+        let received = if self.is_received { RECEIVED } else { 0 };
+        u32::from(self.packet_id.get()) | SENT | received
+    }
+}
+
+impl Durable {
+    /// Begins to append messages.
+    pub(crate) fn append(&self) -> Appending<'_> {
+        Appending { log: self.spool.begin(), clock: WallClock::now(), places: Vec::new(), body: None }
+    }
+
+    /// So many places for messages that have come already.
+    pub(crate) fn reserve(&self, queue: &StoredQueue, count: usize) -> Reserved {
+        let _log = self.append();
+        if count > 0 { queue.reserve(count) } else { Reserved::NONE }
+    }
+
+    /// Appends messages that have got places which were reserved.
+    pub(crate) fn append_reserved(&self, queue: &StoredQueue, deliveries: &[Delivery]) {
+        let mut log = self.append();
+        let mut bytes = 0;
+        for delivery in deliveries {
+            if bytes > BYTES_AT_ONCE {
+                bytes = 0;
+                drop(log); // publishers wait for it
+                log = self.append();
+            }
+            bytes += delivery.template.len();
+            if let Some(Stored::InOwn(sequence)) = delivery.stored.map(Stored::of) {
+                log.place_again(queue, delivery, sequence);
+                log.close(None);
+            }
+        }
+    }
+
+    /// When everything is safe that has been appended until now.
+    pub(crate) fn all_messages(&self) -> SafeAt {
+        SafeAt::of_messages(self.spool.begin().end())
+    }
+
+    /// Keeps what has become of messages, and empties the lists; when that is safe.
+    pub(crate) fn settle(&self, outcomes: &mut Outcomes) -> SafeAt {
+        let mut log = self.spool.begin();
+        if !outcomes.are_waited_for {
+            log.without_hurry();
+        }
+        outcomes.are_waited_for = false;
+        for (from, to, tag) in outcomes.moved.drain(..) {
+            let moved = log.move_message(from, to, Some(&tag));
+            debug_assert!(moved.is_ok(), "its tag is not too large");
+        }
+        for (place, packet_id) in outcomes.sent.drain(..) {
+            log.mark(place, Mark { packet_id, is_received: false }.to_number(), Body::Kept);
+        }
+        for (place, packet_id) in outcomes.received.drain(..) {
+            log.mark(place, Mark { packet_id, is_received: true }.to_number(), Body::Done);
+        }
+        for Place { queue, sequence } in outcomes.done.drain(..) {
+            log.acknowledge(queue, sequence..=sequence);
+        }
+        for origin in outcomes.released.drain(..) {
+            log.release(origin);
+        }
+        SafeAt::of_messages(log.end())
+    }
+
+    /// A message of a share group goes over to the queue of the member that it is sent to: where, what the delivery says of
+    /// it, and its tag.
+    pub(crate) fn own_place(&self, own: &StoredQueue, delivery: &mut Delivery) -> Option<(Place, Vec<u8>)> {
+        // Not under the log's lock: others may have come in behind it before it is there, which the spool minds.
+        let (place, stored) = own.next()?;
+        delivery.stored = Some(stored);
+        let mut tag = Vec::new();
+        message::put_tag(delivery, &mut tag);
+        Some((place, tag))
+    }
+
+    /// What waits in a queue is not wanted any more, and nothing comes into it.
+    pub(crate) fn end_queue(&self, queue: &StoredQueue) {
+        let mut log = self.spool.begin();
+        queue.end();
+        log.drop_queue(queue.id());
+    }
+
+    /// Whether messages should not be taken in as fast as they come: the disk is behind, or fails.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.spool.is_congested()
+    }
+}
+
+/// A place of a queue.
+pub(crate) fn place(queue: QueueId, sequence: Sequence) -> Place {
+    Place { queue, sequence }
+}
+
+/// Bytes of messages that are appended while others wait.
+const BYTES_AT_ONCE: usize = 256 * 1024;
+const SENT: u32 = 1 << 16;
+const RECEIVED: u32 = 1 << 17;

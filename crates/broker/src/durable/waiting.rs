@@ -1,0 +1,257 @@
+//! What waits in a queue on disk and nowhere else.
+
+use std::collections::VecDeque;
+
+use tenbin_store::spool::{QueueId, Sequence};
+
+use super::queue::StoredQueue;
+use super::spooled::{Mark, Outcomes, place};
+use super::{Durable, PageOf};
+
+/// The tail of a queue: messages that wait on disk alone, behind those that are in memory.
+///
+/// It knows them by their places, in stretches: what is at other places of the same queue is in memory, or under way.
+#[derive(Debug, Default)]
+pub(crate) struct Tail {
+    /// First and last of each, in order; more than one are rare.
+    stretches: VecDeque<(u64, u64)>,
+    messages: usize,
+    /// Of bodies, about.
+    bytes: u64,
+    /// Its first page is being read: from here on, and where it ended then.
+    reading: Option<(u64, u64)>,
+    /// Messages of it that are not in the log yet: until they are, it is not read.
+    pub(crate) unwritten: usize,
+}
+
+impl Tail {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.stretches.is_empty()
+    }
+
+    pub(crate) fn messages(&self) -> usize {
+        self.messages
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Adds a message: mostly the last one.
+    pub(crate) fn add(&mut self, Sequence(sequence): Sequence, bytes: usize) {
+        match self.stretches.back_mut() {
+            Some((_, last)) if *last + 1 == sequence => *last = sequence,
+            Some((_, last)) if *last >= sequence => {
+                if !self.add_between(sequence) {
+                    return;
+                }
+            }
+            _ => self.stretches.push_back((sequence, sequence)),
+        }
+        self.messages += 1;
+        self.bytes += bytes as u64;
+    }
+
+    /// Whether it was not there.
+    fn add_between(&mut self, sequence: u64) -> bool {
+        let at = self.behind(sequence);
+        let joins = |stretch: Option<&(u64, u64)>, joins: fn(&(u64, u64), u64) -> bool| {
+            stretch.is_some_and(|stretch| joins(stretch, sequence))
+        };
+        if joins(self.stretches.get(at), |&(first, _), sequence| first <= sequence) {
+            return false;
+        }
+        let follows = at > 0 && joins(self.stretches.get(at - 1), |&(_, last), sequence| last + 1 == sequence);
+        let precedes = joins(self.stretches.get(at), |&(first, _), sequence| first == sequence + 1);
+        match (follows, precedes) {
+            (true, true) => {
+                let last = self.stretches.remove(at).map_or(sequence, |(_, last)| last);
+                self.stretches[at - 1].1 = last;
+            }
+            (true, false) => self.stretches[at - 1].1 = sequence,
+            (false, true) => self.stretches[at].0 = sequence,
+            (false, false) => self.stretches.insert(at, (sequence, sequence)),
+        }
+        true
+    }
+
+    /// The stretch that this place is in, or the next one behind it.
+    fn behind(&self, sequence: u64) -> usize {
+        self.stretches.partition_point(|&(_, last)| last < sequence)
+    }
+
+    /// Where the first message is, or was.
+    pub(crate) fn first(&self) -> Option<Sequence> {
+        self.stretches.front().map(|&(first, _)| Sequence(first))
+    }
+
+    /// Whether its first page is being read.
+    pub(crate) fn is_being_read(&self) -> bool {
+        self.reading.is_some()
+    }
+
+    /// Its first page is going to be read.
+    pub(super) fn begin_reading(&mut self) {
+        self.reading = self.stretches.front().zip(self.stretches.back()).map(|(front, back)| (front.0, back.1));
+    }
+
+    /// Nobody waits for the page any more.
+    pub(crate) fn stop_reading(&mut self) {
+        self.reading = None;
+    }
+
+    /// Takes out one message that has been read, `bytes` long. False if it was not in here.
+    pub(crate) fn take(&mut self, Sequence(sequence): Sequence, bytes: usize) -> bool {
+        let at = self.behind(sequence);
+        let Some((first, last)) = self.stretches.get_mut(at).filter(|(first, _)| *first <= sequence) else {
+            return false;
+        };
+        match (*first == sequence, *last == sequence) {
+            (true, true) => drop(self.stretches.remove(at)),
+            (true, false) => *first += 1,
+            (false, true) => *last -= 1,
+            (false, false) => {
+                let behind = (sequence + 1, *last);
+                *last = sequence - 1;
+                self.stretches.insert(at + 1, behind);
+            }
+        }
+        self.messages = self.messages.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes as u64);
+        if self.stretches.is_empty() {
+            (self.messages, self.bytes) = (0, 0);
+        }
+        true
+    }
+
+    /// The page has been read and taken, up to `last`; `None`: there was nothing in it. What the tail had in that stretch of
+    /// the queue when it was asked for, and the page has not, is not there any more. What came in before it since then is.
+    pub(crate) fn end_reading(&mut self, last: Option<Sequence>, is_broken: bool) {
+        let Some((from, end)) = self.reading.take() else { return };
+        let to = match last {
+            Some(Sequence(last)) => last,
+            None if is_broken => return,
+            None => end,
+        };
+        loop {
+            let at = self.behind(from);
+            let Some(&(had_first, had_last)) = self.stretches.get(at).filter(|(first, _)| *first <= to) else { break };
+            self.stretches.remove(at);
+            if had_last > to {
+                self.stretches.insert(at, (to + 1, had_last));
+            }
+            if had_first < from {
+                self.stretches.insert(at, (had_first, from - 1));
+            }
+        }
+        if self.stretches.is_empty() {
+            (self.messages, self.bytes) = (0, 0);
+        }
+    }
+
+    /// Nothing is there any more, whatever was counted.
+    pub(crate) fn clear(&mut self) {
+        self.stretches.clear();
+        (self.messages, self.bytes) = (0, 0);
+    }
+
+    /// All that is in a queue but what is under way.
+    fn of(durable: &Durable, queue: QueueId) -> Self {
+        let Some(content) = durable.spool.queue(queue) else { return Self::default() };
+        let mut tail = Self::default();
+        let Some((Sequence(first), Sequence(last))) = content.ends else { return tail };
+        let marks = durable.spool.marks(queue);
+        let mut next = first;
+        for marked in &marks {
+            if marked.sequence.0 > next {
+                tail.stretches.push_back((next, marked.sequence.0 - 1));
+            }
+            next = marked.sequence.0 + 1;
+        }
+        if next <= last {
+            tail.stretches.push_back((next, last));
+        }
+        tail.messages = content.waiting.saturating_sub(marks.len());
+        tail.bytes = content.bytes;
+        if tail.messages == 0 {
+            tail.clear();
+        }
+        tail
+    }
+}
+
+impl Durable {
+    /// What a session of the last run has waiting.
+    pub(super) fn tail_of_session(&self, queue: &StoredQueue) -> Tail {
+        Tail::of(self, queue.id())
+    }
+
+    /// What a share group of the last run has waiting. What was sent at QoS 2 to a member whose session ended with the last
+    /// run goes to nobody else `[MQTT-4.8.2-5]`.
+    pub(crate) fn tail_of_group(&self, queue: &StoredQueue) -> Tail {
+        let sent = self.spool.marks(queue.id()).into_iter().filter(|marked| Mark::of(marked.mark).is_some());
+        let mut outcomes = Outcomes::default();
+        outcomes.done.extend(sent.map(|marked| place(queue.id(), marked.sequence)));
+        if !outcomes.is_empty() {
+            self.settle(&mut outcomes);
+        }
+        Tail::of(self, queue.id())
+    }
+
+    /// The page that a tail begins with; until [`Tail::end_reading`] there is no other.
+    pub(crate) fn first_page(queue: &StoredQueue, tail: &mut Tail, bytes: usize) -> Option<PageOf> {
+        let from = tail.first()?;
+        tail.begin_reading();
+        Some(PageOf { queue: queue.id(), is_of_group: queue.is_of_group(), from, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tail(sequences: &[u64]) -> Tail {
+        let mut tail = Tail::default();
+        sequences.iter().for_each(|&sequence| tail.add(Sequence(sequence), 10));
+        tail
+    }
+
+    #[test]
+    fn a_tail_knows_what_is_in_it_and_nothing_else() {
+        let mut tail = tail(&[5, 6, 7, 10, 9, 20, 12, 11, 6]);
+        assert_eq!(tail.stretches, [(5, 7), (9, 12), (20, 20)]);
+        assert_eq!((tail.messages(), tail.bytes(), tail.first()), (8, 80, Some(Sequence(5))));
+        let taken = [4, 5, 6, 8, 10, 10, 20].map(|sequence| tail.take(Sequence(sequence), 10));
+        assert_eq!(taken, [false, true, true, false, true, false, true]);
+        assert_eq!(tail.stretches, [(7, 7), (9, 9), (11, 12)]);
+        assert_eq!((tail.messages(), tail.bytes()), (4, 40));
+        assert!([12, 7, 9, 11].into_iter().all(|sequence| tail.take(Sequence(sequence), 10)));
+        assert_eq!((tail.messages(), tail.bytes(), tail.is_empty()), (0, 0, true));
+    }
+
+    #[test]
+    fn what_comes_in_before_a_page_that_is_being_read_stays() {
+        let mut tail = tail(&[11, 12, 13]);
+        tail.begin_reading();
+        tail.add(Sequence(10), 10); // appended before them, and handed over after
+        tail.add(Sequence(14), 10);
+        assert!(tail.take(Sequence(11), 10) && tail.take(Sequence(13), 10));
+        tail.end_reading(Some(Sequence(13)), false);
+        assert_eq!(tail.stretches, [(10, 10), (14, 14)], "the twelfth is not there any more");
+        tail.begin_reading();
+        tail.add(Sequence(9), 10);
+        tail.add(Sequence(15), 10);
+        tail.end_reading(None, false);
+        assert_eq!(tail.stretches, [(9, 9), (15, 15)]);
+        tail.begin_reading();
+        tail.end_reading(None, true);
+        assert_eq!(tail.stretches, [(9, 9), (15, 15)], "nobody knows");
+    }
+
+    #[test]
+    fn a_head_that_goes_below_its_tail_is_one_stretch_with_it() {
+        let mut tail = tail(&[1000]);
+        (0..1000).for_each(|sequence| tail.add(Sequence(sequence), 1));
+        assert_eq!((tail.stretches.len(), tail.messages()), (1, 1001));
+    }
+}

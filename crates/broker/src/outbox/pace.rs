@@ -1,0 +1,306 @@
+//! What a slow receiver's queue does otherwise, and what is seen of it from outside: see `health`.
+
+use std::sync::atomic::Ordering;
+
+use tenbin_balancer::Availability;
+use tenbin_session::Delivery;
+
+use super::health::{Bounds, Pace, SOFT_FLOOR_BYTES, Sample};
+use super::queue::HEAD_BYTES;
+use super::{Outbox, OutboxLimits, State, WhenFull, tail};
+use crate::durable::{Durable, Stored};
+
+/// How a queue behaves now.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Behaviour {
+    pub(super) pace: Pace,
+    /// While the receiver is slow: bytes in memory at most, but for what is under way.
+    pub(super) slow_bytes: usize,
+}
+
+impl Behaviour {
+    pub(super) fn is_spooling(self) -> bool {
+        self.pace == Pace::Spooling
+    }
+
+    /// What holds for messages that are not on disk, of a receiver that is slow.
+    pub(super) fn slow_limits(self, limits: &OutboxLimits) -> OutboxLimits {
+        OutboxLimits { bytes: self.slow_bytes.min(limits.bytes), ..*limits }
+    }
+}
+
+impl Outbox {
+    /// Receiver: whether it is to be watched from now on, which it was not: it cannot be sent more, or much is left.
+    #[inline]
+    pub(crate) fn begin_watch(&self) -> bool {
+        !self.is_watched.load(Ordering::Relaxed) && !self.is_watched.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether much is left in the queue though the receiver takes from it; a hint.
+    #[inline]
+    pub(crate) fn lags(&self) -> bool {
+        self.lags.load(Ordering::Relaxed)
+    }
+
+    /// Ends the watch, if there is no reason for it any more; whether that is so.
+    pub(crate) fn end_watch(&self) -> bool {
+        let state = self.state();
+        let is_blocked = state.attached && (state.socket_blocked || state.quota_blocked);
+        let is_quiet = state.queue.bytes() < QUIET_BYTES && state.tail.is_none() && !is_blocked;
+        let is_normal = state.behaviour.pace == Pace::Normal;
+        let ends = !state.attached || (is_quiet && is_normal);
+        if ends {
+            // Under the lock: who is blocked after this announces it again.
+            self.is_watched.store(false, Ordering::Relaxed);
+            self.lags.store(false, Ordering::Relaxed);
+        }
+        ends
+    }
+
+    /// What there is to see now, and of which connection; `None`: there is none.
+    pub(crate) fn sample(&self, has_store: bool) -> Option<(u32, Sample)> {
+        let state = self.state();
+        let queue = &state.queue;
+        let (mut spoolable_messages, mut spoolable_bytes) = queue.acknowledged_usage();
+        if self.common.limits.when_full == WhenFull::Spool {
+            (spoolable_messages, spoolable_bytes) = (queue.len(), queue.bytes());
+        }
+        if !has_store {
+            (spoolable_messages, spoolable_bytes) = (0, 0);
+        }
+        let tail = state.tail.as_ref().map_or((0, 0), |tail| (tail.messages(), tail.bytes()));
+        let is_being_read = state.tail.as_ref().is_some_and(|tail| tail.is_being_read());
+        let sample = Sample {
+            bytes: queue.bytes(),
+            messages: queue.len(),
+            spoolable_bytes,
+            spoolable_messages,
+            tail_messages: tail.0.max(is_being_read.into()),
+            tail_bytes: tail.1,
+            head: queue.head(),
+            next: queue.next_number(),
+            taken_bytes: queue.taken_bytes(),
+            unsent_bytes: state.unsent_bytes,
+        };
+        state.attached.then_some((state.connection, sample))
+    }
+
+    /// What one receiver may have waiting, for now.
+    pub(crate) fn bounds(&self) -> Bounds {
+        let limits = &self.common.limits;
+        Bounds { bytes: limits.bytes, messages: limits.messages, free_bytes: self.common.budget.free() }
+    }
+
+    /// The receiver goes on at this pace; `soft`: bytes that may wait for it. Whether that could be done: messages may have
+    /// come since [`Outbox::sample`], or it may have gone, and then nothing changes.
+    pub(crate) fn set_pace(&self, connection: u32, pace: Pace, soft: usize, durable: Option<&Durable>) -> bool {
+        let is_spooling = self.state().behaviour.is_spooling();
+        if pace == Pace::Spooling && !is_spooling {
+            return self.begin_spooling(connection, soft, durable);
+        }
+        let mut state = self.state();
+        let has_tail = State::has_tail(state.tail.as_deref());
+        if !state.attached || state.connection != connection || (is_spooling && pace != Pace::Spooling && has_tail) {
+            return false;
+        }
+        state.behaviour = Behaviour { pace, slow_bytes: slow_bytes(soft) };
+        if pace == Pace::Normal {
+            state.reserved = None;
+            self.is_alarmed.store(false, Ordering::Relaxed);
+        }
+        if pace == Pace::Normal && state.queue.has_room(&self.common.limits) && !has_tail {
+            self.load.set_availability(Availability::Ready);
+            self.has_room_again.store(true, Ordering::Relaxed);
+            self.at_rest.store(false, Ordering::Relaxed);
+        } else if pace != Pace::Normal {
+            self.load.set_availability(Availability::Full);
+        }
+        self.tell_form(&state);
+        let waker = if pace == Pace::Normal { state.waker.take() } else { None };
+        drop(state);
+        // Its groups may have kept messages.
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        true
+    }
+
+    /// From now on memory has the head alone. What is behind it is on disk, or goes there.
+    fn begin_spooling(&self, connection: u32, soft: usize, durable: Option<&Durable>) -> bool {
+        let reserved = durable.and_then(|durable| self.reserve_places(durable));
+        let mut guard = self.state();
+        let state = &mut *guard;
+        if !state.attached || state.connection != connection || state.closed {
+            return false;
+        }
+        state.behaviour = Behaviour { pace: Pace::Spooling, slow_bytes: slow_bytes(soft) };
+        self.load.set_availability(Availability::Full);
+        if reserved.is_some() {
+            state.is_stuffed = false;
+            self.tell_quota(state);
+        }
+        let mut moved = Vec::new();
+        if let Some(reserved) = reserved {
+            state.reserved = Some(Box::new(reserved));
+            if state.tail.is_none() {
+                moved = self.give_rest_to_tail(state);
+            }
+        }
+        self.tell_form(state);
+        drop(guard);
+        if !moved.is_empty() {
+            self.write_placed(&moved);
+        }
+        true
+    }
+
+    /// What is behind the head goes to the tail. What is returned has got a place, and is to be written there: the tail is
+    /// not read until [`Outbox::write_placed`].
+    fn give_rest_to_tail(&self, state: &mut State) -> Vec<Delivery> {
+        let has_places = state.reserved.as_ref().is_some_and(|reserved| reserved.len() >= state.queue.len());
+        let may_be_stored = self.common.limits.when_full == WhenFull::Spool;
+        let goes = |delivery: &Delivery| match delivery.stored.map(Stored::of) {
+            Some(stored) => matches!(stored, Stored::InOwn(_)),
+            None => has_places && delivery.share.is_none() && (may_be_stored || delivery.qos.is_acknowledged()),
+        };
+        let mut rest = state.queue.withdraw_behind(HEAD_BYTES, goes, &self.common.budget);
+        if rest.is_empty() {
+            return rest;
+        }
+        let mut placed = Vec::new();
+        for delivery in &mut rest {
+            if delivery.stored.is_none()
+                && let Some(sequence) = state.reserved.as_mut().and_then(|reserved| reserved.next())
+            {
+                delivery.stored = Some(Stored::new(sequence, false).to_number());
+                placed.push(delivery.clone());
+            }
+        }
+        self.change_tail(state, |tail| {
+            // From the newest on, so that they join.
+            for delivery in rest.iter().rev() {
+                if let Some(Stored::InOwn(sequence)) = delivery.stored.map(Stored::of) {
+                    tail.add(sequence, tail::weight(delivery));
+                }
+            }
+            tail.unwritten += placed.len();
+        });
+        placed
+    }
+
+    /// Writes messages of the tail that have got their places and are not there yet.
+    #[cold]
+    pub(super) fn write_placed(&self, placed: &[Delivery]) {
+        if let Some((durable, queue)) = self.common.durable.as_ref().zip(self.stored()) {
+            durable.append_reserved(&queue, placed);
+        }
+        let mut state = self.state();
+        if state.tail.is_none() {
+            return;
+        }
+        self.change_tail(&mut state, |tail| tail.unwritten = tail.unwritten.saturating_sub(placed.len()));
+        self.at_rest.store(false, Ordering::Relaxed);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// Bytes in memory of a slow receiver whose `soft` limit this is: the head, and so much beside it.
+fn slow_bytes(soft: usize) -> usize {
+    soft.max(SOFT_FLOOR_BYTES) + HEAD_BYTES
+}
+
+/// Who has less than this waiting need not be looked at.
+const QUIET_BYTES: usize = 16 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::{Context, Waker};
+    use std::time::Instant;
+
+    use bytes::BytesMut;
+    use tenbin_balancer::{MemberLoad, Nanos};
+    use tenbin_codec::{PublishTemplate, QoS, TopicName};
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::outbox::{Batch, Budget, Control, OutboxCommon, Taken};
+
+    fn outbox(when_full: WhenFull, durable: Option<&Arc<Durable>>) -> Outbox {
+        let has_store = durable.is_some();
+        let limits = OutboxLimits { messages: 10_000, bytes: 1 << 20, when_full, stored_bytes: 1 << 30, has_store };
+        let budget = Arc::new(Budget::new(1 << 30));
+        let metrics = Arc::default();
+        let (concerns, durable) = (Arc::default(), durable.cloned());
+        let common = OutboxCommon { limits, budget, metrics, clock: Clock::new(), concerns, durable };
+        let outbox = Outbox::new(Arc::new(common), Arc::new(MemberLoad::new(Nanos(0))));
+        outbox.attach(u32::MAX, None);
+        outbox
+    }
+
+    /// Messages of about 1 KB.
+    fn push(outbox: &Outbox, qos: QoS, marks: std::ops::Range<u32>) {
+        let topic = TopicName::try_from("t").unwrap();
+        let delivery = |mark: u32| {
+            let mut payload = vec![0; 1000];
+            payload.extend(mark.to_be_bytes());
+            Delivery::new(PublishTemplate::new(&topic, None, &payload.into(), &mut BytesMut::new()), qos, false)
+        };
+        outbox.push(&mut marks.map(delivery).collect(), &mut Vec::new(), Instant::now());
+    }
+
+    fn taken(outbox: &Outbox, bytes: usize) -> Vec<u32> {
+        let mut batch = Batch::default();
+        outbox.take_now(usize::MAX, bytes, &mut batch);
+        let mark = |delivery: &Delivery| u32::from_be_bytes(*delivery.template.payload().last_chunk().unwrap());
+        batch.into_singles().iter().map(mark).collect()
+    }
+
+    #[test]
+    fn who_is_watched_gets_shared_work_only_if_nobody_else_can_until_it_keeps_up() {
+        let outbox = outbox(WhenFull::DropOldest, None);
+        assert_eq!(outbox.load.availability(), Availability::Ready);
+        assert!(outbox.set_pace(1, Pace::Watch, 0, None));
+        assert_eq!(outbox.load.availability(), Availability::Full);
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(outbox.poll_take(&mut context, 1, 1, &mut Batch::default()).is_pending());
+        assert_eq!(outbox.load.availability(), Availability::Full, "room alone does not do");
+        assert!(!outbox.set_pace(2, Pace::Normal, 0, None), "that is another connection");
+        assert!(outbox.set_pace(1, Pace::Normal, 0, None));
+        assert_eq!(outbox.load.availability(), Availability::Ready);
+        assert!(outbox.take_room_again(), "its groups may have kept messages");
+    }
+
+    #[test]
+    fn of_qos_0_a_slow_receiver_has_the_newest_or_the_oldest_or_is_told_to_go() {
+        for (when_full, has_newest) in [(WhenFull::DropOldest, true), (WhenFull::DropNewest, false)] {
+            let outbox = outbox(when_full, None);
+            push(&outbox, QoS::AtMostOnce, 0..300);
+            assert!(outbox.set_pace(1, Pace::Spooling, 0, None));
+            push(&outbox, QoS::AtMostOnce, 300..600);
+            let marks = taken(&outbox, usize::MAX);
+            assert_eq!(marks.contains(&599), has_newest);
+            assert_eq!(marks.contains(&0), !has_newest);
+            assert!(marks.is_sorted() && marks.len() <= 300, "{}", marks.len());
+            assert_eq!(outbox.common.metrics.dropped_queue_full.get() as usize, 600 - marks.len());
+        }
+        let outbox = outbox(WhenFull::Disconnect, None);
+        assert!(outbox.set_pace(1, Pace::Spooling, 0, None));
+        push(&outbox, QoS::AtMostOnce, 0..300);
+        let mut context = Context::from_waker(Waker::noop());
+        let told = outbox.poll_take(&mut context, 1, 1, &mut Batch::default());
+        assert_eq!(told, std::task::Poll::Ready(Taken::Control(Control::TooSlow)));
+    }
+
+    #[test]
+    fn qos_1_of_a_slow_receiver_is_not_dropped_while_there_is_room() {
+        let outbox = outbox(WhenFull::DropOldest, None);
+        assert!(outbox.set_pace(1, Pace::Spooling, 0, None));
+        push(&outbox, QoS::AtLeastOnce, 0..500);
+        assert_eq!(taken(&outbox, usize::MAX), (0..500).collect::<Vec<_>>());
+    }
+}

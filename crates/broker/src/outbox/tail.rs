@@ -1,0 +1,349 @@
+//! What waits on disk alone for a client: behind everything in its queue that is stored too.
+//!
+//! ```text
+//!   newest                                                        oldest
+//!   appended ──► │ tail: places on disk │ ──read──► │ head: Queue │ ──► connection
+//! ```
+//!
+//! While there is a tail, new messages that are stored go to it; and all that wait do when the connection ends. The
+//! connection reads the tail's first page whenever the head runs out.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use tenbin_balancer::Availability;
+use tenbin_session::Delivery;
+
+use super::{Outbox, Reader, State, WhenFull, Wire};
+use crate::durable::{Durable, Page, PageOf, Reserved, Stored, StoredQueue, Tail};
+
+impl Outbox {
+    /// Where QoS 1 and 2 messages for the session are kept; `None`: nowhere.
+    #[inline]
+    pub(crate) fn stored(&self) -> Option<Arc<StoredQueue>> {
+        self.stored.load_full()
+    }
+
+    /// As [`Outbox::stored`], if new messages are kept there: not where the session is over and the next one has none.
+    #[inline]
+    pub(crate) fn keeps_in(&self) -> Option<Arc<StoredQueue>> {
+        self.stored().filter(|queue| !queue.is_over())
+    }
+
+    /// Whether there is such a place.
+    #[inline]
+    pub(crate) fn is_stored(&self) -> bool {
+        self.stored.load().as_ref().is_some_and(|queue| !queue.is_over())
+    }
+
+    /// Whether QoS 0 messages are kept as well, now; a hint.
+    #[inline]
+    pub(crate) fn keeps_unacknowledged(&self) -> bool {
+        self.keeps_unacknowledged.load(Ordering::Relaxed)
+    }
+
+    /// From now on they are kept there. To be called while there is no connection and before the session subscribes to
+    /// anything; or with a queue that rests.
+    pub(crate) fn store_in(&self, queue: Option<Arc<StoredQueue>>) {
+        self.stored.store(queue);
+    }
+
+    /// A session of the last run goes on: with what waits.
+    pub(crate) fn restore(&self, queue: Arc<StoredQueue>, tail: Tail) {
+        self.stored.store(Some(queue));
+        self.change_tail(&mut self.state(), |known| *known = tail);
+    }
+
+    /// Whether anything waits on disk alone; a hint.
+    #[inline]
+    pub(crate) fn has_tail(&self) -> bool {
+        self.has_tail.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is no room for another QoS 1 or 2 message: the client's share of the disk is used up, or its queue
+    /// where it has none there.
+    #[inline]
+    pub(crate) fn is_over_quota(&self, now: Instant) -> bool {
+        self.is_over_quota.load(Ordering::Relaxed) && self.is_still_over_quota(now)
+    }
+
+    /// What has expired gives its place up.
+    #[cold]
+    fn is_still_over_quota(&self, now: Instant) -> bool {
+        let mut state = self.state();
+        let expired = state.queue.drop_expired(now, &self.common.budget);
+        if state.is_stuffed && expired.messages > 0 {
+            state.is_stuffed = false;
+        }
+        let is_over = self.tell_quota(&state);
+        drop(state);
+        self.common.metrics.dropped_expired.add(expired.messages);
+        self.take_back(expired.booked);
+        is_over
+    }
+
+    /// A QoS 1 or 2 message for this client is not taken in.
+    #[cold]
+    pub(crate) fn refuse(&self, client: u64) {
+        self.common.metrics.refused_over_quota.add(1);
+        self.common.concerns.refuse(client);
+    }
+
+    /// Nor is one of QoS 0.
+    pub(crate) fn drop_newest(&self) {
+        self.common.metrics.dropped_queue_full.add(1);
+    }
+
+    /// Tells publishers whether there is no room; whether that is so.
+    pub(super) fn tell_quota(&self, state: &State) -> bool {
+        let is_used_up = |tail: &Tail| tail.bytes() >= self.common.limits.stored_bytes;
+        let is_over = state.is_stuffed || state.tail.as_deref().is_some_and(is_used_up);
+        self.is_over_quota.store(is_over, Ordering::Relaxed);
+        is_over
+    }
+
+    /// Tells publishers in what form the receiver gets QoS 0 messages.
+    pub(super) fn tell_form(&self, state: &State) {
+        let limits = &self.common.limits;
+        let is_behind = state.attached && (state.behaviour.is_spooling() || State::has_tail(state.tail.as_deref()));
+        let keeps = limits.when_full == WhenFull::Spool && is_behind && self.stored.load().is_some();
+        if keeps != self.keeps_unacknowledged() {
+            self.keeps_unacknowledged.store(keeps, Ordering::Relaxed);
+            let plain = state.wire.filter(|_| !keeps).map(|wire| wire.version);
+            self.wire.store(Wire::to_bits(state.connection, plain), Ordering::Release);
+        }
+    }
+
+    /// The queue on disk of the session, if it has one, and places in it for messages in memory that are not kept yet: of
+    /// QoS 0, where these are.
+    pub(super) fn reserve_places(&self, durable: &Durable) -> Option<Reserved> {
+        let queue = self.keeps_in()?;
+        let keeps_all = self.common.limits.when_full == WhenFull::Spool;
+        let count = if keeps_all { self.state().queue.len() + RESERVED_FOR_LATER } else { 0 };
+        Some(durable.reserve(&queue, count))
+    }
+
+    /// Receiver: the page to be read now, if the head has run out; until [`Outbox::refill`] or [`Outbox::detach`] there is no
+    /// other.
+    pub(crate) fn next_page(&self) -> Option<PageOf> {
+        let mut state = self.state();
+        let (mut messages, mut bytes) = state.queue.acknowledged_usage();
+        if self.common.limits.when_full == WhenFull::Spool {
+            let unacknowledged = state.queue.single_unacknowledged_usage();
+            (messages, bytes) = (messages + unacknowledged.0, bytes + unacknowledged.1);
+        }
+        let runs_out = messages < REFILL_BELOW && bytes < REFILL_BELOW_BYTES;
+        let may_read = |tail: &&mut Box<Tail>| runs_out && !tail.is_being_read() && tail.unwritten == 0;
+        let tail = state.tail.as_mut().filter(may_read)?;
+        let page = Durable::first_page(&*self.stored.load_full()?, tail, PAGE_BYTES)?;
+        Some(page)
+    }
+
+    /// Receiver: takes a page that was read into the queue. What is returned is not sent, and is done with: its time is over,
+    /// or it is no message for the client.
+    pub(crate) fn refill(&self, page: Page) -> Vec<Stored> {
+        let mut guard = self.state();
+        let State { queue, tail, attached, .. } = &mut *guard;
+        let mut over = Vec::new();
+        let Some(known) = tail.as_mut().filter(|tail| *attached && tail.is_being_read()) else { return over };
+        let last = page.messages.last().map(|(sequence, _)| *sequence);
+        for (sequence, delivery) in page.messages {
+            // What is not known here is in the queue already, or under way.
+            let bytes = delivery.as_ref().map_or(0, |delivery| delivery.template.len());
+            if !known.take(sequence, bytes) {
+                continue;
+            }
+            match delivery {
+                Some(delivery) => queue.append(delivery, Reader::Present),
+                None => over.push(Stored::new(sequence, false)),
+            }
+        }
+        known.end_reading(last, page.is_broken);
+        queue.settle(&self.common.budget);
+        self.change_tail(&mut guard, |_| {});
+        self.at_rest.store(false, Ordering::Relaxed);
+        over
+    }
+
+    /// Changes what is known of the tail, and what others see of it.
+    pub(super) fn change_tail<R>(&self, state: &mut State, change: impl FnOnce(&mut Tail) -> R) -> R {
+        let tail = state.tail.get_or_insert_default();
+        let result = change(tail);
+        self.has_tail.store(!tail.is_empty(), Ordering::Relaxed);
+        if tail.is_empty() && !tail.is_being_read() && tail.unwritten == 0 {
+            state.tail = None;
+        } else if state.attached {
+            self.load.set_availability(Availability::Full);
+        }
+        self.tell_quota(state);
+        self.tell_form(state);
+        result
+    }
+}
+
+impl State {
+    /// Whether a stored message has to go to the tail: something waits there already, or nobody reads.
+    #[inline]
+    pub(super) fn has_tail(tail: Option<&Tail>) -> bool {
+        tail.is_some_and(|tail| !tail.is_empty() || tail.is_being_read())
+    }
+}
+
+/// How much a delivery counts in a tail.
+pub(super) fn weight(delivery: &Delivery) -> usize {
+    delivery.template.len()
+}
+
+/// Bytes of bodies that are read at once.
+const PAGE_BYTES: usize = 64 * 1024;
+/// Messages in the head, and their bytes, from which on there is no hurry.
+const REFILL_BELOW: usize = 64;
+const REFILL_BELOW_BYTES: usize = 32 * 1024;
+/// Messages that may come between two looks at the queue.
+const RESERVED_FOR_LATER: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use bytes::{Bytes, BytesMut};
+    use tenbin_balancer::{MemberLoad, Nanos};
+    use tenbin_codec::{QoS, TopicName};
+    use tenbin_session::Publication;
+    use tenbin_store::spool::Sequence;
+
+    use super::super::{Batch, Budget, OutboxCommon, OutboxLimits, WhenFull};
+    use super::*;
+    use crate::clock::Clock;
+
+    fn outbox(messages: usize) -> Outbox {
+        let limits = OutboxLimits {
+            messages,
+            bytes: 1 << 20,
+            when_full: WhenFull::DropOldest,
+            stored_bytes: 1000,
+            has_store: true,
+        };
+        let budget = Arc::new(Budget::new(1 << 20));
+        let common = OutboxCommon {
+            limits,
+            budget,
+            metrics: Arc::default(),
+            concerns: Arc::default(),
+            durable: None,
+            clock: Clock::new(),
+        };
+        let outbox = Outbox::new(Arc::new(common), Arc::new(MemberLoad::new(Nanos(0))));
+        outbox.store_in(Some(StoredQueue::nowhere()));
+        outbox
+    }
+
+    fn delivery(number: u64) -> Delivery {
+        let publication = Publication::new(TopicName::try_from("t").unwrap(), Bytes::from(number.to_string()));
+        let stored = Some(Stored::InOwn(Sequence(number)).to_number());
+        Delivery { stored, ..Delivery::new(publication.template(&mut BytesMut::new()), QoS::AtLeastOnce, false) }
+    }
+
+    fn push(outbox: &Outbox, numbers: impl IntoIterator<Item = u64>) {
+        let mut returned = Vec::new();
+        outbox.push(&mut numbers.into_iter().map(delivery).collect(), &mut returned, Instant::now());
+        assert_eq!(returned.len(), 0);
+    }
+
+    fn page(numbers: impl IntoIterator<Item = u64>) -> Page {
+        let messages = numbers.into_iter().map(|number| (Sequence(number), Some(delivery(number)))).collect();
+        Page { messages, is_broken: false }
+    }
+
+    /// What goes out now.
+    fn taken(outbox: &Outbox) -> Vec<String> {
+        let mut batch = Batch::default();
+        outbox.take_now(1000, 1 << 20, &mut batch);
+        let payload = |delivery: &Delivery| String::from_utf8_lossy(delivery.template.payload()).into_owned();
+        batch.into_singles().iter().map(payload).collect()
+    }
+
+    fn from(outbox: &Outbox) -> Option<u64> {
+        outbox.next_page().map(|page| page.from.0)
+    }
+
+    #[test]
+    fn what_is_stored_waits_on_disk_alone_while_nobody_reads_and_comes_in_order() {
+        let outbox = outbox(100);
+        push(&outbox, 1..=4);
+        assert!(outbox.has_tail() && taken(&outbox).is_empty());
+        outbox.attach(u32::MAX, None);
+        assert_eq!((from(&outbox), from(&outbox)), (Some(1), None), "one page at a time");
+        // Meanwhile others come, and what is read may hold them already.
+        push(&outbox, [5]);
+        outbox.refill(page([1, 2]));
+        push(&outbox, [6]);
+        assert_eq!(taken(&outbox), ["1", "2"]);
+        assert_eq!(from(&outbox), Some(3));
+        outbox.refill(page([3, 4, 5, 6]));
+        assert!(!outbox.has_tail());
+        push(&outbox, [7]);
+        assert_eq!(taken(&outbox), ["3", "4", "5", "6", "7"]);
+        assert_eq!(from(&outbox), None);
+    }
+
+    #[test]
+    fn what_does_not_fit_stays_on_disk_and_what_follows_goes_behind_it() {
+        let outbox = outbox(2);
+        outbox.attach(u32::MAX, None);
+        push(&outbox, 1..=3);
+        assert_eq!(taken(&outbox), ["1", "2"]);
+        push(&outbox, [4]);
+        assert_eq!((taken(&outbox), from(&outbox)), (vec![], Some(3)));
+        outbox.refill(page([3, 4]));
+        assert_eq!(taken(&outbox), ["3", "4"]);
+    }
+
+    #[test]
+    fn what_was_in_memory_is_on_disk_alone_after_the_connection_and_a_late_page_is_nobody_s() {
+        let outbox = outbox(100);
+        outbox.attach(u32::MAX, None);
+        push(&outbox, 1..=2);
+        assert_eq!(taken(&outbox), ["1", "2"], "under way");
+        push(&outbox, 3..=4);
+        assert_eq!(outbox.detach().len(), 0);
+        push(&outbox, [5]);
+        outbox.attach(u32::MAX, None);
+        assert_eq!(from(&outbox), Some(3));
+        outbox.detach();
+        outbox.refill(page([3, 4, 5]));
+        outbox.attach(u32::MAX, None);
+        assert!(taken(&outbox).is_empty());
+        assert_eq!(from(&outbox), Some(3));
+        // What is under way is not had again.
+        outbox.refill(page([1, 2, 3, 4, 5]));
+        assert_eq!(taken(&outbox), ["3", "4", "5"]);
+    }
+
+    #[test]
+    fn what_is_over_or_not_there_any_more_holds_nothing_up() {
+        let outbox = outbox(100);
+        push(&outbox, 1..=3);
+        outbox.attach(u32::MAX, None);
+        assert_eq!(from(&outbox), Some(1));
+        let over = outbox.refill(Page { messages: vec![(Sequence(2), None)], is_broken: false });
+        assert_eq!(over, [Stored::InOwn(Sequence(2))]);
+        assert_eq!(from(&outbox), Some(3));
+        outbox.refill(Page { is_broken: true, ..Page::default() });
+        assert_eq!(from(&outbox), Some(3), "nobody knows what is there");
+        outbox.refill(Page::default());
+        assert_eq!((from(&outbox), outbox.has_tail()), (None, false));
+    }
+
+    #[test]
+    fn a_session_has_so_much_of_the_disk_and_no_more() {
+        let outbox = outbox(100);
+        push(&outbox, 1..=100);
+        assert!(!outbox.is_over_quota(Instant::now()));
+        push(&outbox, 101..=400);
+        assert!(outbox.is_over_quota(Instant::now()));
+        outbox.clear();
+        assert!(!outbox.is_over_quota(Instant::now()) && !outbox.has_tail());
+    }
+}

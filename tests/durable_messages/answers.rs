@@ -1,0 +1,52 @@
+use std::time::{Duration, Instant};
+
+use tenbin_codec::{Packet, WriteBuffer};
+
+use super::support::{Dice, RawClient};
+
+/// Packets that a client still has to send: now and then all of them wait a little, so that messages are half-way when the
+/// broker dies. Their order stays `[MQTT-4.6.0-2]`, `[MQTT-4.6.0-3]`, `[MQTT-4.6.0-4]`.
+pub(crate) struct Answers {
+    dice: Dice,
+    /// How many of a hundred times.
+    hesitates_percent: u64,
+    waiting: Vec<Packet>,
+    due: Instant,
+}
+
+impl Answers {
+    pub(crate) fn new(dice: Dice, hesitates_percent: u64) -> Self {
+        Self { dice, hesitates_percent, waiting: Vec::new(), due: Instant::now() }
+    }
+
+    pub(crate) fn push(&mut self, packet: Packet) {
+        if self.waiting.is_empty() {
+            let hesitates = self.dice.percent(self.hesitates_percent);
+            let pause = if hesitates { self.dice.within(1..40) } else { 0 };
+            self.due = Instant::now() + Duration::from_millis(pause);
+        }
+        self.waiting.push(packet);
+    }
+
+    pub(crate) fn send_due(&mut self, client: &mut RawClient) {
+        if !self.waiting.is_empty() && self.due <= Instant::now() {
+            let mut out = WriteBuffer::new();
+            self.waiting.drain(..).for_each(|packet| packet.encode(client.version(), &mut out));
+            client.try_send_bytes(&out.to_bytes());
+        }
+    }
+
+    /// From here on nothing waits.
+    pub(crate) fn hurry(&mut self) {
+        self.hesitates_percent = 0;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// The connection is gone, and what was to be said on it.
+    pub(crate) fn forget(&mut self) {
+        self.waiting.clear();
+    }
+}

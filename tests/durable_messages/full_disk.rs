@@ -1,0 +1,110 @@
+//! A disk that is full: no message is acknowledged that is not kept, everything else goes on, and nothing is missing.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use tenbin_codec::{Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode};
+
+use super::support::{BrokerProcess, PATIENCE, RawClient, Silence, SmallDisk, at_qos, lasting, message, number_of};
+
+/// Larger than what the log takes in advance.
+const DISK_MEBIBYTES: usize = 192;
+const MESSAGE_BYTES: usize = 60_000;
+const WINDOW: usize = 16;
+
+#[test]
+fn on_a_full_disk_no_message_is_acknowledged_that_is_not_kept_and_everything_else_goes_on() {
+    let Some(disk) = SmallDisk::mount(DISK_MEBIBYTES) else { return };
+    let data = disk.path().join("data");
+    let config = super::roomy("");
+    let arguments = ["--data", data.to_str().expect("a readable name"), "--config", config.path()];
+    let broker = BrokerProcess::start(&arguments);
+    let mut receiver = broker.connect(lasting(ProtocolVersion::V5, "receiver"));
+    receiver.subscribe("kept", QoS::ExactlyOnce);
+    receiver.cut();
+    let mut other = broker.v5("other");
+    other.subscribe("goes/on", QoS::AtLeastOnce);
+
+    let filler = disk.fill();
+    let mut load = Load { publisher: broker.v5("publisher"), next: 0, under_way: VecDeque::new(), acknowledged: 0 };
+    load.publish_until_full(&broker);
+    // What has nothing to do with the disk goes on, on the same connection too.
+    load.publisher.send(&Packet::Publish(message("goes/on", "0")));
+    assert_eq!(other.receive_message().payload, "0");
+    other.publish("goes/on", "1", QoS::AtMostOnce);
+    assert_eq!(other.receive_message().payload, "1");
+    assert_eq!(other.publish("goes/on", "2", QoS::AtLeastOnce), ReasonCode::Success);
+    assert_eq!(other.receive_message().payload, "2");
+    broker.assert_serves();
+    assert_eq!(load.publisher.try_receive(Duration::from_millis(500)), Err(Silence::TimedOut), "no PUBACK");
+
+    fs::remove_file(filler).expect("just made");
+    while !load.under_way.is_empty() {
+        let is_taken = load.take(PATIENCE);
+        assert!(is_taken, "no PUBACK, now that there is room:\n{}", broker.log().all().join("\n"));
+    }
+    load.publish();
+    assert!(load.take(PATIENCE), "PUBACK of a new message");
+    let acknowledged = load.acknowledged;
+    drop((load, other, broker));
+    let broker = BrokerProcess::start(&arguments);
+    let mut receiver = broker.connect(lasting(ProtocolVersion::V5, "receiver"));
+    for number in 0..acknowledged {
+        let publish = receiver.receive_message();
+        let publish = Publish { payload: publish.payload.slice(..NUMBER_BYTES), ..publish };
+        assert_eq!(number_of(&publish), number);
+    }
+    receiver.expect_nothing_waiting();
+}
+
+/// Numbered messages to `kept`.
+struct Load {
+    publisher: RawClient,
+    next: usize,
+    under_way: VecDeque<PacketId>,
+    acknowledged: usize,
+}
+
+impl Load {
+    fn publish_until_full(&mut self, broker: &BrokerProcess) {
+        let is_said = || broker.log().all().iter().any(|line| line.contains("cannot be written"));
+        let mut last = Instant::now();
+        // What was made ahead still takes messages, whatever is said already.
+        while last.elapsed() < Duration::from_secs(1) || !is_said() {
+            let sent = self.next * MESSAGE_BYTES;
+            assert!(sent < DISK_MEBIBYTES << 20, "{sent} bytes have found room on a full disk");
+            assert!(last.elapsed() < PATIENCE, "no word of a full disk:\n{}", broker.log().all().join("\n"));
+            while self.under_way.len() < WINDOW {
+                self.publish();
+            }
+            if self.take(Duration::from_millis(100)) {
+                last = Instant::now();
+            }
+        }
+    }
+
+    fn publish(&mut self) {
+        let payload = format!("{:0NUMBER_BYTES$}{}", self.next, "x".repeat(MESSAGE_BYTES));
+        let packet_id = self.publisher.next_id();
+        let publish = at_qos("kept", &payload, QoS::AtLeastOnce);
+        self.publisher.send(&Packet::Publish(Publish { packet_id: Some(packet_id), ..publish }));
+        self.under_way.push_back(packet_id);
+        self.next += 1;
+    }
+
+    /// Whether a PUBACK came.
+    fn take(&mut self, patience: Duration) -> bool {
+        match self.publisher.try_receive(patience) {
+            Ok(Packet::PubAck(ack)) => {
+                assert_eq!((Some(ack.packet_id), ack.reason), (self.under_way.pop_front(), ReasonCode::Success));
+                self.acknowledged += 1;
+                true
+            }
+            Err(Silence::TimedOut) => false,
+            other => panic!("{other:?} instead of PUBACK"),
+        }
+    }
+}
+
+const NUMBER_BYTES: usize = 10;

@@ -1,0 +1,120 @@
+//! What QoS 0 messages do that find no room, because their receiver does not read.
+
+use std::time::{Duration, Instant};
+
+use tenbin_codec::{Packet, ProtocolVersion, QoS, ReasonCode};
+
+use super::support::{BrokerProcess, DataDirectory, PATIENCE, RawClient, lasting, message};
+use super::{Figures, config, number_of, numbered, publish_all};
+
+const BYTES: usize = 16 * 1024;
+
+/// A receiver that does not read, and how many messages were published to it until it was slow, and then some more.
+fn stuck(broker: &BrokerProcess) -> (RawClient, usize) {
+    let mut receiver = broker.connect(lasting(ProtocolVersion::V5, "stuck"));
+    receiver.subscribe("topic", QoS::AtMostOnce);
+    let mut publisher = broker.v5("publisher");
+    let until = Instant::now() + PATIENCE;
+    let mut published = 0;
+    let mut publish = |count: usize| {
+        for number in published..published + count {
+            publish_all(&mut publisher, vec![numbered("topic", number, BYTES, QoS::AtMostOnce)]);
+        }
+        published += count;
+        publisher.settle();
+        published
+    };
+    // What the system takes for the socket goes before.
+    while broker.log().find(&["receiver", "stuck", "to=\"spooling\""], Duration::from_millis(20)).is_none() {
+        assert!(Instant::now() < until, "never slow");
+        publish(16);
+    }
+    let published = publish(200);
+    (receiver, published)
+}
+
+/// The numbers of messages until one says that it is the last.
+fn numbers(receiver: &mut RawClient) -> Vec<usize> {
+    let mut numbers = Vec::new();
+    loop {
+        let publish = receiver.receive_publish();
+        if publish.payload == "last" {
+            return numbers;
+        }
+        numbers.push(number_of(&publish));
+    }
+}
+
+/// Reads what is there, and what comes when there is room again.
+fn read_all(broker: &BrokerProcess, receiver: &mut RawClient) -> Vec<usize> {
+    let mut publisher = broker.v5("last");
+    let mut all = Vec::new();
+    // The last one may find no room while much waits.
+    loop {
+        match receiver.try_receive(Duration::from_secs(1)) {
+            Ok(Packet::Publish(publish)) => all.push(number_of(&publish)),
+            Ok(other) => panic!("{other:?} instead of PUBLISH"),
+            Err(_) => break,
+        }
+    }
+    publisher.publish_with(message("topic", "last"));
+    all.extend(numbers(receiver));
+    all
+}
+
+#[test]
+fn drop_oldest_keeps_the_newest() {
+    let config = config("");
+    let directory = DataDirectory::new();
+    let broker = directory.start_with(&["--config", config.path()]);
+    let (mut receiver, published) = stuck(&broker);
+    Figures::of(&broker).wait_for("queued messages/bytes", |bytes| bytes <= 256 * 1024);
+    let numbers = read_all(&broker, &mut receiver);
+    assert!(numbers.is_sorted(), "in order");
+    assert_eq!(numbers.last(), Some(&(published - 1)));
+    assert!(numbers.len() < published, "memory has a bound");
+    let figures = Figures::of(&broker);
+    figures.wait_for("publish/messages/dropped/queue_full", |dropped| dropped == (published - numbers.len()) as u64);
+    figures.wait_for("clients/spooling", |clients| clients == 0);
+}
+
+#[test]
+fn drop_newest_keeps_the_oldest() {
+    let config = config("when_full = \"drop_newest\"");
+    let directory = DataDirectory::new();
+    let broker = directory.start_with(&["--config", config.path()]);
+    let (mut receiver, published) = stuck(&broker);
+    let numbers = read_all(&broker, &mut receiver);
+    assert_eq!(numbers, (0..numbers.len()).collect::<Vec<_>>(), "none is left out before the last");
+    assert!(numbers.len() < published);
+}
+
+#[test]
+fn spool_keeps_all_of_them_in_order() {
+    let config = config("when_full = \"spool\"");
+    let directory = DataDirectory::new();
+    let broker = directory.start_with(&["--config", config.path()]);
+    let (mut receiver, published) = stuck(&broker);
+    Figures::of(&broker).wait_for("queued messages/bytes", |bytes| bytes <= 256 * 1024);
+    Figures::of(&broker).wait_for("spooling/messages", |messages| messages > 200);
+    let numbers = read_all(&broker, &mut receiver);
+    assert_eq!(numbers, (0..published).collect::<Vec<_>>());
+    Figures::of(&broker).wait_for("clients/spooling", |clients| clients == 0);
+    Figures::of(&broker).wait_for("spooling/messages", |messages| messages == 0);
+}
+
+#[test]
+fn disconnect_says_why() {
+    let config = config("when_full = \"disconnect\"");
+    let directory = DataDirectory::new();
+    let broker = directory.start_with(&["--config", config.path()]);
+    let (mut receiver, _) = stuck(&broker);
+    broker.log().wait_for(&["stuck", "too slow"], PATIENCE);
+    let packets = receiver.read_to_end();
+    match packets.last() {
+        Some(Packet::Disconnect(disconnect)) => assert_eq!(disconnect.reason, ReasonCode::QuotaExceeded),
+        other => panic!("{other:?} instead of DISCONNECT"),
+    }
+    Figures::of(&broker).wait_for("spooling/disconnected", |clients| clients == 1);
+    Figures::of(&broker).wait_for("clients/spooling", |clients| clients == 0);
+}

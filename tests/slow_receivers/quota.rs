@@ -1,0 +1,36 @@
+//! QoS 1 and 2 messages for which there is no room: refused, never dropped without a word.
+
+use tenbin_codec::{ProtocolVersion, QoS, ReasonCode};
+
+use super::support::{BrokerProcess, ConfigFile, DataDirectory, PATIENCE, RawClient, lasting};
+use super::{Figures, numbered, receive};
+
+#[test]
+fn what_no_more_may_wait_for_is_refused_until_there_is_room() {
+    let on_disk = ConfigFile::new("[store]\nqueue_bytes_maximum = 20000\n[sys]\ninterval_seconds = 1\n");
+    let in_memory = ConfigFile::new("[queue]\nmessages_maximum = 20\n[sys]\ninterval_seconds = 1\n");
+    let directory = DataDirectory::new();
+    refuses(&directory.start_with(&["--config", on_disk.path()]));
+    refuses(&BrokerProcess::start(&["--config", in_memory.path()]));
+}
+
+fn refuses(broker: &BrokerProcess) {
+    let mut receiver = broker.connect(lasting(ProtocolVersion::V5, "away"));
+    receiver.subscribe("topic", QoS::ExactlyOnce);
+    receiver.disconnect();
+    let mut publisher = broker.v5("publisher");
+    let mut old = broker.v311("old-publisher");
+    let mut publish = |number| publisher.publish_with(numbered("topic", number, 1000, QoS::ExactlyOnce));
+    let taken = (0..100).take_while(|&number| publish(number) == ReasonCode::Success).count();
+    assert!((15..=25).contains(&taken), "{taken}");
+    assert_eq!(publish(100), ReasonCode::QuotaExceeded);
+    assert_eq!(old.publish_with(numbered("topic", 101, 1000, QoS::AtLeastOnce)), ReasonCode::Success, "no other word");
+    broker.log().wait_for(&["away", "are refused"], PATIENCE);
+
+    Figures::of(broker).wait_for("publish/messages/refused/over_quota", |refused| refused >= 3);
+    let (mut receiver, _) = RawClient::connect(broker.address(), lasting(ProtocolVersion::V5, "away"));
+    assert_eq!(receive(&mut receiver, taken), (0..taken).collect::<Vec<_>>());
+    receiver.expect_nothing_waiting();
+    assert_eq!(publish(102), ReasonCode::Success);
+    assert_eq!(receive(&mut receiver, 1), [102]);
+}

@@ -1,0 +1,41 @@
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use super::BrokerProcess;
+
+/// A data directory, and one broker after the other that uses it.
+pub(crate) struct DataDirectory {
+    directory: TempDir,
+}
+
+impl DataDirectory {
+    pub(crate) fn new() -> Self {
+        let directory = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the tests' directory is ours to write");
+        Self { directory }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The one before has to be gone. Dropped, it is killed as by `kill -9`.
+    pub(crate) fn start(&self) -> BrokerProcess {
+        self.start_with(&[])
+    }
+
+    pub(crate) fn start_with(&self, arguments: &[&str]) -> BrokerProcess {
+        BrokerProcess::start(&[&["--data", self.path_text()], arguments].concat())
+    }
+
+    /// What a broker says that cannot start.
+    pub(crate) fn refusal(&self) -> String {
+        let (status, said) = BrokerProcess::fail_to_start(&["--listen", "127.0.0.1:0", "--data", self.path_text()]);
+        assert!(!status.success());
+        said.last().expect("it says why").clone()
+    }
+
+    fn path_text(&self) -> &str {
+        self.path().to_str().expect("a target directory with a readable name")
+    }
+}
