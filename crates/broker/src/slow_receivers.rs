@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
+
 use crate::outbox::{Concerns, Health, Pace, Transition};
 use crate::registry::Client;
 use crate::shared::Shared;
@@ -19,9 +21,16 @@ pub(crate) struct SlowReceivers {
     /// Nobody is looked at: the next one has to give an alarm. Written and read under the lock of `newcomers`; relaxed.
     is_resting: AtomicBool,
     pub(crate) concerns: Arc<Concerns>,
+    /// Another number of receivers is slow.
+    changed: Notify,
 }
 
 impl SlowReceivers {
+    /// Waits until another number of receivers is slow.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
     /// This client is looked at from now on, until it keeps up.
     pub(crate) fn watch(&self, client: &Arc<Client>) {
         let mut newcomers = self.newcomers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -202,6 +211,7 @@ fn count(shared: &Shared, Transition { from, to }: Transition) {
             metrics.spooling_begun.add(1);
         }
     }
+    shared.slow_receivers.changed.notify_one();
 }
 
 /// How many lines are logged.

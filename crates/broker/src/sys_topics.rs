@@ -22,8 +22,10 @@ pub(crate) async fn run(shared: Arc<Shared>, interval: Duration) {
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        ticks.tick().await;
-        topics.publish(&shared, Instant::now());
+        tokio::select! {
+            _ = ticks.tick() => topics.publish(&shared, Instant::now()),
+            () = shared.slow_receivers.changed() => topics.publish_slow(&shared, Instant::now()),
+        }
     }
 }
 
@@ -68,6 +70,18 @@ impl SysTopics {
             let averages = AVERAGES.iter().zip(load.averages);
             values.extend(averages.map(|((span, _), value)| (format!("{}/{span}", load.name), format!("{value:.2}"))));
         }
+        self.publish_changed(shared, values, now);
+    }
+
+    /// How many receivers are slow, which somebody may wait to know.
+    fn publish_slow(&mut self, shared: &Shared, now: Instant) {
+        let metrics = &shared.metrics;
+        let clients = [("clients/watch", &metrics.clients_watch), ("clients/spooling", &metrics.clients_spooling)];
+        let values = clients.map(|(name, clients)| (name.to_owned(), clients.get().to_string()));
+        self.publish_changed(shared, values.to_vec(), now);
+    }
+
+    fn publish_changed(&mut self, shared: &Shared, values: Vec<(String, String)>, now: Instant) {
         for (name, value) in values {
             if self.published.get(&name) != Some(&value) {
                 self.publish_one(shared, &name, &value, now);
