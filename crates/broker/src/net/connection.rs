@@ -333,7 +333,9 @@ impl<S: Stream> ConnectionTask<S> {
         if !ready.sent && room > 0 && self.lease.client.outbox.has_tail() && self.quota() > 0 {
             ready.sent = self.read_on(context);
         }
-        if self.socket_blocked || quota == 0 || self.lease.client.outbox.lags() {
+        // What was just sent may have taken all of the quota: then nobody wakes us for what comes.
+        let has_no_quota = quota == 0 || self.rested_at == Some(0);
+        if self.socket_blocked || has_no_quota || self.lease.client.outbox.lags() {
             self.announce_slowness();
         }
         self.relieve(context);
