@@ -74,10 +74,13 @@ impl Fanout {
         self.message += 1;
     }
 
-    /// Whether so much is collected that it has to be handed over before another message is published.
+    /// Hands over what is there if it is much: before another message is published, since the places of one are appended
+    /// together.
     #[inline]
-    pub(super) fn is_full(&self) -> bool {
-        self.waiting >= BATCH_MAX
+    pub(super) fn make_room(&mut self, durable: Option<&Durable>, now: Instant) {
+        if self.waiting >= BATCH_MAX {
+            self.flush(durable, now);
+        }
     }
 
     /// `kept`: where the message is kept for this receiver, if it is.
@@ -99,7 +102,7 @@ impl Fanout {
         }
     }
 
-    #[cold]
+    #[inline(never)]
     fn add_kept(&mut self, number: u64, outbox: &Arc<Outbox>, delivery: Delivery, queue: Arc<StoredQueue>) {
         let batch = self.batch_for(number, outbox);
         let place = batch.deliveries().len();
@@ -210,12 +213,11 @@ impl Fanout {
     }
 
     /// Appends what is kept on disk, in the order in which it was published.
-    #[cold]
+    #[inline(never)]
     fn append(&mut self, durable: Option<&Durable>) {
-        let kept = std::mem::take(&mut self.kept);
         let Some(durable) = durable else { return };
         let mut log = durable.append();
-        for message in kept.chunk_by(|one, other| one.message == other.message) {
+        for message in self.kept.chunk_by(|one, other| one.message == other.message) {
             let mut held = None;
             for Kept { what, .. } in message {
                 match what {
@@ -235,6 +237,8 @@ impl Fanout {
             log.close(held);
         }
         self.safe_at = self.safe_at.and(log.safe_at());
+        self.kept.clear();
+        self.kept.shrink_to(BATCH_MAX);
     }
 
     /// A message of this group was added, whose member was picked after so many departures.

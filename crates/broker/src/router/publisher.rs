@@ -1,24 +1,26 @@
+//! What a connection publishes: who gets it, and in what order.
+
 use std::cell::RefCell;
 use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::BytesMut;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use tenbin_balancer::{Dispatch, Rng};
-use tenbin_codec::{MessageProperties, PlainPublish, PublishTemplate, QoS, ReasonCode, Text, TopicName};
-use tenbin_session::{Delivery, Publication};
+use tenbin_codec::{PlainPublish, QoS, ReasonCode, Text, TopicName};
+use tenbin_session::Publication;
 
 use super::choice::{Choice, Question};
 use super::fanout::Fanout;
 use super::held_key;
 use super::matches::{MatchSet, Route, Terms};
+use super::message::{Message, Share, To};
+use super::route_cache::RouteCache;
 use super::shared::{GroupMember, dispatch};
 use super::{NotRetained, Receiver, Router};
-use crate::clock::Moment;
-use crate::durable::{SafeAt, StoredQueue};
-use crate::outbox::{Booked, Outbox};
+use crate::durable::SafeAt;
+use crate::outbox::Outbox;
 
 /// One publisher's way into the router, and what it remembers of it.
 ///
@@ -95,22 +97,21 @@ impl Publisher {
             }
         }
         let matches = self.routes.get_or_insert_default().find(router, &publication.topic);
-        let is_kept = router.durable.is_some() && publication.qos.is_acknowledged();
-        let is_held = is_kept && self.origin.hold(router, publication, now);
-        let mut delivered = Delivered::default();
-        if !matches.is_empty() {
-            let message = Message::new(publication, matches.topic, router.clock.moment(now));
-            delivered = self.origin.deliver_to_all(router, matches, message);
-        }
-        let reason = match delivered {
-            Delivered { is_over_quota: true, .. } => ReasonCode::QuotaExceeded,
-            _ if is_disk_behind => ReasonCode::QuotaExceeded,
-            Delivered { is_wanted: false, .. } if !publication.retain => ReasonCode::NoMatchingSubscribers,
-            _ => ReasonCode::Success,
-        };
-        if is_held && reason.is_error() {
-            FANOUT.with_borrow_mut(Fanout::release); // [MQTT-4.3.3-9]
-        }
+        let mut delivered = Delivered { is_over_quota: is_disk_behind, is_wanted: publication.retain };
+        let reason = FANOUT.with_borrow_mut(|fanout| {
+            fanout.make_room(router.durable(), now);
+            let is_held = router.durable.is_some() && self.origin.begin(publication, fanout);
+            if !matches.is_empty() {
+                let message =
+                    Message::new(publication, matches.topic, router.durable.is_some(), router.clock.moment(now));
+                self.origin.deliver(router, matches, message, fanout, &mut delivered);
+            }
+            let reason = delivered.reason();
+            if is_held && reason.is_error() {
+                fanout.release(); // [MQTT-4.3.3-9]
+            }
+            reason
+        });
         Published { reason, safe_at }
     }
 
@@ -133,7 +134,10 @@ impl Publisher {
         }
         if !matches.is_empty() {
             let message = Message::plain(plain, name, matches.topic, router.clock.moment(now));
-            self.origin.deliver_to_all(router, matches, message);
+            FANOUT.with_borrow_mut(|fanout| {
+                fanout.make_room(router.durable(), now);
+                self.origin.deliver(router, matches, message, fanout, &mut Delivered::default());
+            });
         }
         true
     }
@@ -164,10 +168,21 @@ impl Publisher {
 /// Whether a message goes to anybody.
 #[derive(Debug, Default, Clone, Copy)]
 struct Delivered {
-    /// Somebody has subscribed to it.
+    /// Somebody has subscribed to it, or will.
     is_wanted: bool,
     /// One of them can be kept no more for.
     is_over_quota: bool,
+}
+
+impl Delivered {
+    /// What the publisher is told.
+    fn reason(self) -> ReasonCode {
+        match self {
+            Self { is_over_quota: true, .. } => ReasonCode::QuotaExceeded,
+            Self { is_wanted: true, .. } => ReasonCode::Success,
+            Self { is_wanted: false, .. } => ReasonCode::NoMatchingSubscribers,
+        }
+    }
 }
 
 impl Origin {
@@ -183,65 +198,57 @@ impl Origin {
         }
     }
 
-    /// Begins a message. Keeps the Packet Identifier of one of QoS 2 whose publisher is known after a restart
-    /// `[MQTT-4.3.3-10]`; whether that is so.
-    fn hold(&mut self, router: &Router, publication: &Publication, now: Instant) -> bool {
-        // Before another message is begun: those of one are appended together.
-        let is_flushed = FANOUT.with_borrow_mut(|fanout| {
-            let is_full = fanout.is_full();
-            if is_full {
-                fanout.flush(router.durable(), now);
-            }
-            is_full
-        });
-        if is_flushed {
-            self.give_what_is_left(router, now);
+    /// Begins a message that may be kept. Keeps the Packet Identifier of one of QoS 2 whose publisher is known after a
+    /// restart `[MQTT-4.3.3-10]`; whether that is so.
+    fn begin(&self, publication: &Publication, fanout: &mut Fanout) -> bool {
+        if !publication.qos.is_acknowledged() {
+            return false; // messages of QoS 0 mostly do without
         }
+        fanout.begin_message();
         let ack = publication.ack.filter(|ack| ack.qos == QoS::ExactlyOnce);
         let queue = ack.and_then(|_| self.own.as_ref()?.keeps_in());
         let held = ack.zip(queue).map(|(ack, queue)| queue.publishes(ack.packet_id));
-        FANOUT.with_borrow_mut(|fanout| {
-            fanout.begin_message();
-            held.into_iter().for_each(|held| fanout.hold(held));
-        });
+        held.into_iter().for_each(|held| fanout.hold(held));
         held.is_some()
     }
 
-    fn deliver_to_all(&mut self, router: &Router, matches: &MatchSet, mut message: Message<'_>) -> Delivered {
-        FANOUT.with_borrow_mut(|fanout| {
-            // One that is kept was begun, which looks after this.
-            if !message.qos.is_acknowledged() && fanout.is_full() {
-                fanout.flush(router.durable(), message.now.at);
-            }
-            let to_targets = self.deliver(matches, &mut message, fanout);
-            let to_groups = self.deliver_to_groups(router, matches, &mut message, fanout);
-            Delivered {
-                is_wanted: to_targets.is_wanted || to_groups.is_wanted,
-                is_over_quota: to_targets.is_over_quota || to_groups.is_over_quota,
-            }
-        })
+    fn deliver(
+        &mut self,
+        router: &Router,
+        matches: &MatchSet,
+        mut message: Message<'_>,
+        fanout: &mut Fanout,
+        delivered: &mut Delivered,
+    ) {
+        self.deliver_to_targets(matches, &mut message, fanout, delivered);
+        if !matches.groups.is_empty() {
+            self.deliver_to_groups(router, matches, &mut message, fanout, delivered);
+        }
     }
 
-    fn deliver(&mut self, matches: &MatchSet, message: &mut Message<'_>, fanout: &mut Fanout) -> Delivered {
-        let mut delivered = Delivered::default();
+    fn deliver_to_targets(
+        &mut self,
+        matches: &MatchSet,
+        message: &mut Message<'_>,
+        fanout: &mut Fanout,
+        delivered: &mut Delivered,
+    ) {
         let mut following = matches.targets.len() + matches.groups.len();
         for target in &matches.targets {
             following -= 1;
             if let Some(terms) = target.terms_for(self.number) {
                 self.reached_itself |= target.number == self.number;
-                let is_acknowledged = message.kept_at(terms);
-                if is_acknowledged && target.outbox.is_over_quota(message.now.at) {
+                if message.is_acknowledged_by(terms) && target.outbox.is_over_quota(message.now.at) {
                     target.outbox.refuse(target.number);
                     delivered.is_over_quota = true;
                 } else {
-                    let kept = if is_acknowledged { target.outbox.keeps_in() } else { None };
+                    let kept = if message.is_kept_for(terms) { target.outbox.keeps_in() } else { None };
                     let to = To { number: target.number, outbox: &target.outbox, kept };
                     message.add_to(fanout, to, terms, Share::NONE, following == 0);
                 }
             }
             delivered.is_wanted = true; // one that No Local leaves out matches all the same
         }
-        delivered
     }
 
     fn deliver_to_groups(
@@ -250,15 +257,15 @@ impl Origin {
         matches: &MatchSet,
         message: &mut Message<'_>,
         fanout: &mut Fanout,
-    ) -> Delivered {
-        let mut delivered = Delivered::default();
+        delivered: &mut Delivered,
+    ) {
         let mut ended = false;
         let mut following = matches.groups.len();
         for route in &matches.groups {
             following -= 1;
             if message.qos.is_acknowledged() && route.group.waiting.is_over_quota() {
                 route.group.refuse();
-                delivered = Delivered { is_wanted: true, is_over_quota: true };
+                *delivered = Delivered { is_wanted: true, is_over_quota: true };
                 continue;
             }
             match self.deliver_to_group(router, route, message, fanout, following == 0 && !ended) {
@@ -275,7 +282,6 @@ impl Origin {
                 }
             }
         }
-        delivered
     }
 
     /// `false`: the group has no member any more; then the message is still there, even if this is the last.
@@ -311,7 +317,7 @@ impl Origin {
             Choice::Member(member) => {
                 let GroupMember { outbox, terms, .. } = member.value();
                 self.reached_itself |= self.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, outbox));
-                let kept = message.kept_at(terms).then(|| group.stored()).flatten();
+                let kept = if message.is_kept_for(terms) { group.stored() } else { None };
                 message.add_to(fanout, To { number: member.id().0, outbox, kept }, terms, share, is_last);
                 since.into_iter().for_each(|since| fanout.picked_at(group.number(), since));
                 true
@@ -332,206 +338,8 @@ impl Origin {
     }
 }
 
-/// The share group that a delivery is for, and by what it chose.
-#[derive(Debug, Clone, Copy)]
-struct Share {
-    group: Option<NonZeroU64>,
-    key: Option<NonZeroU64>,
-}
-
-impl Share {
-    /// For a receiver that is none's member.
-    const NONE: Self = Self { group: None, key: None };
-}
-
-/// One receiver.
-struct To<'a> {
-    number: u64,
-    outbox: &'a Arc<Outbox>,
-    /// Where the message is kept for it, if it is.
-    kept: Option<Arc<StoredQueue>>,
-}
-
-/// One publication on its way to its receivers.
-struct Message<'a> {
-    /// `None`: it has no more than `plain`.
-    publication: Option<&'a Publication>,
-    name: &'a TopicName,
-    qos: QoS,
-    /// As the packet that every receiver gets who takes it so.
-    plain: Option<PlainPublish<'a>>,
-    /// Once a receiver needs it, and until the last has it.
-    template: Option<PublishTemplate>,
-    /// What the balancer is told of its size.
-    packet_bytes: u32,
-    /// Hash of its topic.
-    topic: u64,
-    /// It is a message of its own to the log.
-    is_begun: bool,
-    now: Moment,
-}
-
-impl<'a> Message<'a> {
-    fn new(publication: &'a Publication, topic: u64, now: Moment) -> Self {
-        let Publication { topic: name, qos, retain, properties, expires_at, .. } = publication;
-        let has_more = qos.is_acknowledged() || *retain || properties.is_some() || expires_at.is_some();
-        let plain = PlainPublish::new(name, &publication.payload).filter(|_| !has_more);
-        if let Some(plain) = plain {
-            return Self::plain(plain, name, topic, now);
-        }
-        let template = BLOCK.with_borrow_mut(|block| publication.template(block));
-        let packet_bytes = Booked::packet_bytes(template.len());
-        let (publication, template) = (Some(publication), Some(template));
-        Self {
-            publication,
-            name,
-            qos: *qos,
-            plain: None,
-            template,
-            packet_bytes,
-            topic,
-            is_begun: qos.is_acknowledged(),
-            now,
-        }
-    }
-
-    #[inline]
-    fn plain(plain: PlainPublish<'a>, name: &'a TopicName, topic: u64, now: Moment) -> Self {
-        let packet_bytes = Booked::packet_bytes(plain.template_len());
-        let (plain, qos) = (Some(plain), QoS::AtMostOnce);
-        Self { publication: None, name, qos, plain, template: None, packet_bytes, topic, is_begun: false, now }
-    }
-
-    fn properties(&self) -> Option<&MessageProperties> {
-        self.publication?.properties.as_deref()
-    }
-
-    /// Whether a receiver who has these terms acknowledges it: then it is kept, for one who is.
-    #[inline]
-    fn kept_at(&self, terms: &Terms) -> bool {
-        self.qos.is_acknowledged() && terms.qos.is_acknowledged()
-    }
-
-    /// For one receiver.
-    #[inline]
-    fn add_to(&mut self, fanout: &mut Fanout, to: To<'_>, terms: &Terms, share: Share, is_last: bool) {
-        let To { number, outbox, kept } = to;
-        if let Some(plain) = self.plain.filter(|_| terms.identifiers.is_none())
-            && let Some(wire) = outbox.wire()
-            && outbox.takes(plain.encoded_len(wire.version))
-        {
-            fanout.add_plain((number, outbox, wire), (share.group, share.key), &plain, self.now.at);
-        } else if outbox.keeps_unacknowledged() && kept.is_none() && share.group.is_none() {
-            self.add_slowly(fanout, (number, outbox), terms, is_last);
-        } else {
-            fanout.add(number, outbox, self.delivery(terms, share, is_last), kept, self.now.at);
-        }
-    }
-
-    /// For a slow receiver for whom QoS 0 waits on disk too.
-    #[cold]
-    fn add_slowly(&mut self, fanout: &mut Fanout, (number, outbox): (u64, &Arc<Outbox>), terms: &Terms, is_last: bool) {
-        if outbox.is_over_quota(self.now.at) {
-            outbox.drop_newest();
-            return;
-        }
-        if !std::mem::replace(&mut self.is_begun, true) {
-            fanout.begin_message(); // messages of QoS 0 mostly do without
-        }
-        let delivery = self.delivery(terms, Share::NONE, is_last);
-        fanout.add(number, outbox, delivery, outbox.keeps_in(), self.now.at);
-    }
-
-    /// For one receiver. The last one gets the template itself: a clone less that counts references.
-    #[inline(always)] // called once for each delivery: a call would move it once more
-    fn delivery(&mut self, terms: &Terms, share: Share, is_last: bool) -> Delivery {
-        if let (None, Some(plain)) = (&self.template, &self.plain) {
-            self.template = Some(BLOCK.with_borrow_mut(|block| plain.template(block)));
-        }
-        let template = if is_last { self.template.take() } else { self.template.clone() };
-        let retain = self.publication.is_some_and(|publication| publication.retain);
-        Delivery {
-            template: template.expect("nobody comes after the last"),
-            qos: QoS::min(self.qos, terms.qos),          // [MQTT-3.8.4-8]
-            retain: retain && terms.retain_as_published, // [MQTT-3.3.1-12], [MQTT-3.3.1-13]
-            published_qos: self.qos,
-            published_retain: retain,
-            subscription_identifiers: terms.identifiers.clone(),
-            stored: None,
-            expires_at: self.publication.and_then(|publication| publication.expires_at),
-            share: share.group,
-            share_key: share.key,
-        }
-    }
-}
-
 thread_local! {
-    /// Memory that templates are carved out of, and that collects a batch: one a thread, not one a connection, most
-    /// of which are idle. A batch is published and flushed without a wait point between.
-    static BLOCK: RefCell<BytesMut> = RefCell::default();
+    /// Collects a batch: one a thread, not one a connection, most of which are idle. A batch is published and flushed
+    /// without a wait point between.
     static FANOUT: RefCell<Fanout> = RefCell::default();
 }
-
-/// Matches of the topics that a connection published to lately, good while no subscription changes.
-#[derive(Debug, Default)]
-struct RouteCache {
-    version: u64,
-    /// Where each topic's matches are in `routes`.
-    places: FxHashMap<Box<[u8]>, usize>,
-    routes: Vec<(TopicName, MatchSet)>,
-    /// The place that was found last: mostly it is the next one too.
-    last: usize,
-    /// Targets in all routes together: what they weigh.
-    targets: usize,
-}
-
-impl RouteCache {
-    fn find(&mut self, router: &Router, topic: &TopicName) -> &MatchSet {
-        let place = match self.place_of(router, topic.as_bytes()) {
-            Some(place) => place,
-            None => self.remember(topic, router.matches(topic)),
-        };
-        &self.routes[place].1
-    }
-
-    /// Only what is remembered.
-    #[inline]
-    fn find_known(&mut self, router: &Router, topic: &[u8]) -> Option<&(TopicName, MatchSet)> {
-        let place = self.place_of(router, topic)?;
-        Some(&self.routes[place])
-    }
-
-    #[inline]
-    fn place_of(&mut self, router: &Router, topic: &[u8]) -> Option<usize> {
-        let version = router.version();
-        if version != self.version {
-            self.clear();
-            self.version = version;
-        }
-        if self.routes.get(self.last).is_none_or(|(name, _)| name.as_bytes() != topic) {
-            self.last = *self.places.get(topic)?;
-        }
-        Some(self.last)
-    }
-
-    fn remember(&mut self, topic: &TopicName, matches: MatchSet) -> usize {
-        if self.routes.len() >= ROUTES_MAX || self.targets + matches.targets.len() > TARGETS_MAX {
-            self.clear();
-        }
-        let place = self.routes.len();
-        self.targets += matches.targets.len();
-        self.places.insert(topic.as_bytes().into(), place);
-        self.routes.push((topic.detach(), matches));
-        place
-    }
-
-    fn clear(&mut self) {
-        self.places.clear();
-        self.routes.clear();
-        self.targets = 0;
-    }
-}
-
-/// Topics that one connection remembers, and targets in all of them together unless one topic alone has more.
-const ROUTES_MAX: usize = 256;
-const TARGETS_MAX: usize = 4096;

@@ -1,0 +1,174 @@
+//! One message on its way to its receivers.
+
+use std::cell::RefCell;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use tenbin_codec::{MessageProperties, PlainPublish, PublishTemplate, QoS, TopicName};
+use tenbin_session::{Delivery, Publication};
+
+use super::fanout::Fanout;
+use super::matches::Terms;
+use crate::clock::Moment;
+use crate::durable::StoredQueue;
+use crate::outbox::{Booked, Outbox};
+
+/// The share group that a delivery is for, and by what it chose.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Share {
+    pub(super) group: Option<NonZeroU64>,
+    pub(super) key: Option<NonZeroU64>,
+}
+
+impl Share {
+    /// For a receiver that is none's member.
+    pub(super) const NONE: Self = Self { group: None, key: None };
+}
+
+/// One receiver.
+pub(super) struct To<'a> {
+    pub(super) number: u64,
+    pub(super) outbox: &'a Arc<Outbox>,
+    /// Where the message is kept for it, if it is.
+    pub(super) kept: Option<Arc<StoredQueue>>,
+}
+
+/// One publication on its way to its receivers.
+pub(super) struct Message<'a> {
+    /// `None`: it has no more than `plain`.
+    publication: Option<&'a Publication>,
+    pub(super) name: &'a TopicName,
+    pub(super) qos: QoS,
+    /// As the packet that every receiver gets who takes it so.
+    plain: Option<PlainPublish<'a>>,
+    /// Once a receiver needs it, and until the last has it.
+    template: Option<PublishTemplate>,
+    /// What the balancer is told of its size.
+    pub(super) packet_bytes: u32,
+    /// Hash of its topic.
+    pub(super) topic: u64,
+    /// There is a disk to keep it on.
+    may_be_kept: bool,
+    /// It is a message of its own to the log.
+    is_begun: bool,
+    pub(super) now: Moment,
+}
+
+impl<'a> Message<'a> {
+    /// `may_be_kept`: there is a disk to keep it on.
+    pub(super) fn new(publication: &'a Publication, topic: u64, may_be_kept: bool, now: Moment) -> Self {
+        let Publication { topic: name, qos, retain, properties, expires_at, .. } = publication;
+        let has_more = qos.is_acknowledged() || *retain || properties.is_some() || expires_at.is_some();
+        let plain = PlainPublish::new(name, &publication.payload).filter(|_| !has_more);
+        if let Some(plain) = plain {
+            return Self::plain(plain, name, topic, now);
+        }
+        let template = BLOCK.with_borrow_mut(|block| publication.template(block));
+        let packet_bytes = Booked::packet_bytes(template.len());
+        let (publication, template) = (Some(publication), Some(template));
+        Self {
+            publication,
+            name,
+            qos: *qos,
+            plain: None,
+            template,
+            packet_bytes,
+            topic,
+            may_be_kept,
+            is_begun: qos.is_acknowledged(),
+            now,
+        }
+    }
+
+    #[inline]
+    pub(super) fn plain(plain: PlainPublish<'a>, name: &'a TopicName, topic: u64, now: Moment) -> Self {
+        let packet_bytes = Booked::packet_bytes(plain.template_len());
+        let (plain, qos) = (Some(plain), QoS::AtMostOnce);
+        Self {
+            publication: None,
+            name,
+            qos,
+            plain,
+            template: None,
+            packet_bytes,
+            topic,
+            may_be_kept: false,
+            is_begun: false,
+            now,
+        }
+    }
+
+    pub(super) fn properties(&self) -> Option<&MessageProperties> {
+        self.publication?.properties.as_deref()
+    }
+
+    /// Whether a receiver who has these terms acknowledges it.
+    #[inline]
+    pub(super) fn is_acknowledged_by(&self, terms: &Terms) -> bool {
+        self.qos.is_acknowledged() && terms.qos.is_acknowledged()
+    }
+
+    /// Whether it is kept on disk for a receiver who has these terms, and a queue there.
+    #[inline]
+    pub(super) fn is_kept_for(&self, terms: &Terms) -> bool {
+        self.may_be_kept && self.is_acknowledged_by(terms)
+    }
+
+    /// For one receiver.
+    #[inline]
+    pub(super) fn add_to(&mut self, fanout: &mut Fanout, to: To<'_>, terms: &Terms, share: Share, is_last: bool) {
+        let To { number, outbox, kept } = to;
+        if let Some(plain) = self.plain.filter(|_| terms.identifiers.is_none())
+            && let Some(wire) = outbox.wire()
+            && outbox.takes(plain.encoded_len(wire.version))
+        {
+            fanout.add_plain((number, outbox, wire), (share.group, share.key), &plain, self.now.at);
+        } else if outbox.keeps_unacknowledged() && kept.is_none() && share.group.is_none() {
+            self.add_slowly(fanout, (number, outbox), terms, is_last);
+        } else {
+            fanout.add(number, outbox, self.delivery(terms, share, is_last), kept, self.now.at);
+        }
+    }
+
+    /// For a slow receiver for whom QoS 0 waits on disk too.
+    #[cold]
+    fn add_slowly(&mut self, fanout: &mut Fanout, (number, outbox): (u64, &Arc<Outbox>), terms: &Terms, is_last: bool) {
+        if outbox.is_over_quota(self.now.at) {
+            outbox.drop_newest();
+            return;
+        }
+        if !std::mem::replace(&mut self.is_begun, true) {
+            fanout.begin_message(); // messages of QoS 0 mostly do without
+        }
+        let delivery = self.delivery(terms, Share::NONE, is_last);
+        fanout.add(number, outbox, delivery, outbox.keeps_in(), self.now.at);
+    }
+
+    /// For one receiver. The last one gets the template itself: a clone less that counts references.
+    #[inline(always)] // called once for each delivery: a call would move it once more
+    pub(super) fn delivery(&mut self, terms: &Terms, share: Share, is_last: bool) -> Delivery {
+        if let (None, Some(plain)) = (&self.template, &self.plain) {
+            self.template = Some(BLOCK.with_borrow_mut(|block| plain.template(block)));
+        }
+        let template = if is_last { self.template.take() } else { self.template.clone() };
+        let retain = self.publication.is_some_and(|publication| publication.retain);
+        Delivery {
+            template: template.expect("nobody comes after the last"),
+            qos: QoS::min(self.qos, terms.qos),          // [MQTT-3.8.4-8]
+            retain: retain && terms.retain_as_published, // [MQTT-3.3.1-12], [MQTT-3.3.1-13]
+            published_qos: self.qos,
+            published_retain: retain,
+            subscription_identifiers: terms.identifiers.clone(),
+            stored: None,
+            expires_at: self.publication.and_then(|publication| publication.expires_at),
+            share: share.group,
+            share_key: share.key,
+        }
+    }
+}
+
+thread_local! {
+    /// Memory that templates are carved out of: one a thread, not one a connection, most of which are idle.
+    static BLOCK: RefCell<BytesMut> = RefCell::default();
+}

@@ -1,0 +1,71 @@
+//! What a publisher remembers of the routes that its messages took.
+
+use rustc_hash::FxHashMap;
+use tenbin_codec::TopicName;
+
+use super::Router;
+use super::matches::MatchSet;
+
+/// Matches of the topics that a connection published to lately, good while no subscription changes.
+#[derive(Debug, Default)]
+pub(super) struct RouteCache {
+    version: u64,
+    /// Where each topic's matches are in `routes`.
+    places: FxHashMap<Box<[u8]>, usize>,
+    routes: Vec<(TopicName, MatchSet)>,
+    /// The place that was found last: mostly it is the next one too.
+    last: usize,
+    /// Targets in all routes together: what they weigh.
+    targets: usize,
+}
+
+impl RouteCache {
+    pub(super) fn find(&mut self, router: &Router, topic: &TopicName) -> &MatchSet {
+        let place = match self.place_of(router, topic.as_bytes()) {
+            Some(place) => place,
+            None => self.remember(topic, router.matches(topic)),
+        };
+        &self.routes[place].1
+    }
+
+    /// Only what is remembered.
+    #[inline]
+    pub(super) fn find_known(&mut self, router: &Router, topic: &[u8]) -> Option<&(TopicName, MatchSet)> {
+        let place = self.place_of(router, topic)?;
+        Some(&self.routes[place])
+    }
+
+    #[inline]
+    fn place_of(&mut self, router: &Router, topic: &[u8]) -> Option<usize> {
+        let version = router.version();
+        if version != self.version {
+            self.clear();
+            self.version = version;
+        }
+        if self.routes.get(self.last).is_none_or(|(name, _)| name.as_bytes() != topic) {
+            self.last = *self.places.get(topic)?;
+        }
+        Some(self.last)
+    }
+
+    fn remember(&mut self, topic: &TopicName, matches: MatchSet) -> usize {
+        if self.routes.len() >= ROUTES_MAX || self.targets + matches.targets.len() > TARGETS_MAX {
+            self.clear();
+        }
+        let place = self.routes.len();
+        self.targets += matches.targets.len();
+        self.places.insert(topic.as_bytes().into(), place);
+        self.routes.push((topic.detach(), matches));
+        place
+    }
+
+    fn clear(&mut self) {
+        self.places.clear();
+        self.routes.clear();
+        self.targets = 0;
+    }
+}
+
+/// Topics that one connection remembers, and targets in all of them together unless one topic alone has more.
+const ROUTES_MAX: usize = 256;
+const TARGETS_MAX: usize = 4096;
