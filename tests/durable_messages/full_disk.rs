@@ -15,9 +15,18 @@ const WINDOW: usize = 16;
 
 #[test]
 fn on_a_full_disk_no_message_is_acknowledged_that_is_not_kept_and_everything_else_goes_on() {
+    fill_the_disk("");
+}
+
+#[test]
+fn publishers_that_wait_for_the_disk_do_not_wait_for_a_full_one() {
+    fill_the_disk("publishers_wait = true");
+}
+
+fn fill_the_disk(store: &str) {
     let Some(disk) = SmallDisk::mount(DISK_MEBIBYTES) else { return };
     let data = disk.path().join("data");
-    let config = super::roomy("");
+    let config = super::roomy(store);
     let arguments = ["--data", data.to_str().expect("a readable name"), "--config", config.path()];
     let broker = BrokerProcess::start(&arguments);
     let mut receiver = broker.connect(lasting(ProtocolVersion::V5, "receiver"));

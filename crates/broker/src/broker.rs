@@ -165,7 +165,8 @@ async fn begin(
         return Ok(Arc::new(Shared::new(config, access, is_configured_only, threads, None)));
     };
     let work = move || {
-        let durable = Arc::new(Durable::open(&directory, config.store.sync())?);
+        let durable = Durable::open(&directory, config.store.sync())?.publishers_wait(config.store.publishers_wait);
+        let durable = Arc::new(durable);
         Ok(Arc::new(Shared::new(config, access, is_configured_only, threads, Some(durable))))
     };
     on_disk(work).await

@@ -207,6 +207,8 @@ pub struct Store {
     pub sync: SyncWhen,
     pub(super) sync_interval_ms: Ranged<1, 3_600_000>,
     pub(super) queue_bytes_maximum: Ranged<0, { 1 << 50 }>,
+    /// Whether nobody gets a message that is kept before the disk has it, and all that its thread serves waits meanwhile.
+    pub publishers_wait: bool,
 }
 
 /// When what is written is told to be safe.
@@ -246,6 +248,7 @@ impl Default for Store {
             sync: SyncWhen::Always,
             sync_interval_ms: Ranged(1000),
             queue_bytes_maximum: Ranged(4 << 30),
+            publishers_wait: false,
         }
     }
 }

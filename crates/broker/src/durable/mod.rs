@@ -70,6 +70,7 @@ pub(crate) struct Durable {
     /// Share groups of the last run that nobody has joined yet, with their queues.
     known_groups: Mutex<HashMap<Vec<u8>, NonZeroU64>>,
     endings: Endings,
+    publishers_wait: bool,
     /// Ours as long as we write there.
     directory: LockedDirectory,
 }
@@ -115,8 +116,14 @@ impl Durable {
             numbers,
             known_groups: Mutex::default(),
             endings: Endings::default(),
+            publishers_wait: false,
             directory,
         })
+    }
+
+    /// Whether nobody gets what is kept before it is safe.
+    pub(crate) fn publishers_wait(self, publishers_wait: bool) -> Self {
+        Self { publishers_wait, ..self }
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -142,6 +149,15 @@ impl Durable {
             return None;
         }
         Some(AskedWake { durable: Arc::clone(self), wake: self.state.wake_at(at.state, waker) })
+    }
+
+    /// What was appended goes to its receivers now: after the disk, if so configured.
+    #[inline]
+    pub(crate) fn before_receivers(&self, at: SafeAt) {
+        if self.publishers_wait {
+            // While the disk fails, publishers wait for their acknowledgements, and nobody else for anything.
+            let _ = self.spool.wait(at.spool);
+        }
     }
 
     /// When all of the state is safe that has changed until now.

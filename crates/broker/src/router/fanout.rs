@@ -236,7 +236,10 @@ impl Fanout {
             }
             log.close(held);
         }
-        self.safe_at = self.safe_at.and(log.safe_at());
+        let safe_at = log.safe_at();
+        drop(log);
+        durable.before_receivers(safe_at);
+        self.safe_at = self.safe_at.and(safe_at);
         self.kept.clear();
         self.kept.shrink_to(BATCH_MAX);
     }
