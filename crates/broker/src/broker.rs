@@ -140,6 +140,7 @@ impl BrokerBuilder {
         if shared.durable.is_some() {
             tasks.spawn(durable::keep_speeds(Arc::clone(&shared)));
             tasks.spawn(durable::watch_messages(Arc::clone(&shared)));
+            tasks.spawn(durable::forget_wills(Arc::clone(&shared)));
         }
         if let Some(interval) = shared.config.sys_interval() {
             tasks.spawn(sys_topics::run(Arc::clone(&shared), interval));

@@ -90,7 +90,7 @@ pub(crate) fn begin(shared: &Shared, lease: &mut Lease, beginning: &Beginning<'_
     }
     // The old session's end ends the delay too; else, back within the delay, it is not sent. [MQTT-3.1.3-9]
     if let Some(pending) = lease.state.will.take_if(|pending| session_ends || pending.due <= now) {
-        publish_will(shared, &lease.client, pending.will, now);
+        publish_kept_will(shared, lease, pending.will, now);
     }
     lease.state.established = true;
     let (will, expires_at) = (lease.state.will.take(), lease.state.expires_at.take());
@@ -173,7 +173,7 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
             Some(due) if !delay.is_zero() && !ends_now => {
                 lease.state.will = Some(Box::new(PendingWill { will: *will, due }))
             }
-            _ => publish_will(shared, &lease.client, *will, now), // [MQTT-3.1.2-8]
+            _ => publish_kept_will(shared, &mut lease, *will, now), // [MQTT-3.1.2-8]
         }
     }
     let number = lease.client.number;
@@ -236,10 +236,7 @@ pub(crate) fn expire(shared: &Shared, mut lease: Lease, now: Instant) {
     lease.state.scheduled = None;
     let expired = lease.state.expires_at.is_some_and(|at| at <= now);
     if let Some(pending) = lease.state.will.take_if(|pending| expired || pending.due <= now) {
-        publish_will(shared, &lease.client, pending.will, now);
-        if let Some(durable) = &shared.durable {
-            durable.will_over(&mut lease);
-        }
+        publish_kept_will(shared, &mut lease, pending.will, now);
     }
     if expired {
         tracing::debug!(client = ?lease.client.id, "session expired"); // [MQTT-4.1.0-2]
@@ -320,11 +317,19 @@ pub(crate) fn schedule(shared: &Shared, lease: &mut Lease, now: Instant) {
     }
 }
 
-/// Publishes a Will, if its client still may.
-pub(crate) fn publish_will(shared: &Shared, client: &Client, will: Will, now: Instant) {
+/// Publishes the Will of a session, and forgets it when whoever is to have it is sure to.
+fn publish_kept_will(shared: &Shared, lease: &mut Lease, will: Will, now: Instant) {
+    let safe_at = publish_will(shared, &lease.client, will, now);
+    if let Some(durable) = &shared.durable {
+        durable.will_published(lease, safe_at);
+    }
+}
+
+/// Publishes a Will, if its client still may; when that is safe.
+pub(crate) fn publish_will(shared: &Shared, client: &Client, will: Will, now: Instant) -> SafeAt {
     if !client.rights.may_publish_will(&will.topic) {
         tracing::info!(client = ?client.id, topic = ?will.topic, "will is no longer authorized");
-        return;
+        return SafeAt::NOW;
     }
     let publication = Publication {
         qos: will.qos,
@@ -335,8 +340,9 @@ pub(crate) fn publish_will(shared: &Shared, client: &Client, will: Will, now: In
     };
     let mut publisher = Publisher::new(&shared.router, client.number, &client.id);
     let Published { reason, .. } = publisher.publish(&shared.router, &publication, now);
-    publisher.flush(&shared.router, now);
+    let flushed = publisher.flush(&shared.router, now);
     tracing::debug!(topic = ?publication.topic, %reason, "will published");
+    flushed.safe_at
 }
 
 /// A visit of the expiry queue that is due so soon is not counted on.

@@ -3,3 +3,4 @@
 mod client;
 mod in_memory;
 mod outstanding;
+mod wills;

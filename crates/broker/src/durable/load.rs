@@ -16,7 +16,7 @@ use super::groups::GROUP_KEY;
 use super::queue::StoredQueue;
 use super::record::{
     Owner, RetainedRecord, SessionRecord, SpeedRecord, WillRecord, decode_grant, decode_subscription_key,
-    subscription_key,
+    decode_will_key, subscription_key, will_key,
 };
 use super::wall_clock::WallClock;
 use super::{Changes, Durable, DurableSession, NUMBERS_KEY, RUN_KEY, SafeAt, StoreError, speeds};
@@ -47,7 +47,11 @@ pub(crate) fn load(shared: &Shared, durable: &Durable) -> Result<(), StoreError>
     // Nothing fails any more. Before the Wills, which may change the same things anew.
     durable.make(&std::mem::take(&mut loading.changes));
     // Last: there is somebody to receive them.
-    records.into_iter().for_each(|(client_id, record)| loading.will(&client_id, record));
+    let mut records = records.into_iter().peekable();
+    while let Some((client_id, number, record)) = records.next() {
+        let is_last = records.peek().is_none_or(|(next, ..)| *next != client_id);
+        loading.will(&client_id, number, record, is_last);
+    }
     durable.make(&loading.changes);
     let directory = durable.directory().display();
     let Recovered { segments, bytes, was_closed, .. } = durable.recovered;
@@ -295,45 +299,49 @@ impl Loading<'_> {
         Ok(())
     }
 
-    /// Those of connections that ended with the last run, and those that waited for their delay.
-    fn will_records(&self) -> Result<Vec<(Text, WillRecord)>, Cause> {
+    /// Those of connections that ended with the last run, and those that waited for their delay; and those that were published
+    /// as it ended, of each client before its last one.
+    fn will_records(&self) -> Result<Vec<(Text, u16, WillRecord)>, Cause> {
         let mut records = Vec::new();
         self.each(Table::Wills, |key, value| {
-            records.push((text(key, "Client Identifier")?, WillRecord::decode(value)?));
+            let (client_id, number) = decode_will_key(key)?;
+            records.push((client_id, number, WillRecord::decode(value)?));
             Ok(())
         })?;
         Ok(records)
     }
 
-    fn will(&mut self, client_id: &Text, mut record: WillRecord) {
+    fn will(&mut self, client_id: &Text, number: u16, mut record: WillRecord, is_last: bool) {
         let shared = self.shared;
-        let key = client_id.as_bytes().to_vec();
         let delay = Duration::from_secs(u64::from(record.will.delay_interval.unwrap_or(0)));
         let due =
             if record.due == 0 { self.now.checked_add(delay) } else { self.clock.to_instant_within(delay, record.due) };
-        let waits = due.filter(|&due| due > self.now);
+        let waits = due.filter(|&due| is_last && due > self.now);
         let client = shared.registry.find(client_id);
         if let Some((client, due)) = client.as_ref().zip(waits) {
             let mut lease = client.try_lease().expect("nobody else knows of it yet");
             if record.due == 0 {
                 record.due = self.clock.to_wall(Some(due));
-                self.changes.put(Table::Wills, key, record.encode());
+                self.changes.put(Table::Wills, will_key(client_id.as_bytes(), number), record.encode());
             }
             lease.state.will = Some(Box::new(PendingWill { will: record.will, due }));
-            lease.state.will_is_kept = true;
+            lease.state.kept_will = Some(number);
             lifecycle::schedule(shared, &mut lease, self.now);
             return;
         }
         // Without a session there is nothing to wait for. [MQTT-3.1.3-9]
         let principal = self.principal(&record.owner, client_id);
         let of_no_session = |principal: &Principal| -> Client { shared.new_client(principal, 0, self.now) };
-        match (client, principal) {
+        let safe_at = match (client, principal) {
             (Some(client), _) => lifecycle::publish_will(shared, &client, record.will, self.now),
             (None, Some(principal)) => {
-                lifecycle::publish_will(shared, &of_no_session(&principal), record.will, self.now);
+                lifecycle::publish_will(shared, &of_no_session(&principal), record.will, self.now)
             }
-            (None, None) => tracing::info!(client = ?client_id, "will of a user who is no more"),
-        }
-        self.changes.remove(Table::Wills, key);
+            (None, None) => {
+                tracing::info!(client = ?client_id, "will of a user who is no more");
+                SafeAt::NOW
+            }
+        };
+        self.durable.forget_will_when(safe_at, client_id, number);
     }
 }

@@ -12,6 +12,7 @@ mod health;
 pub mod inspection;
 mod load;
 mod message;
+mod published_wills;
 mod queue;
 mod reader;
 mod record;
@@ -36,6 +37,7 @@ use std::time::{Duration, Instant};
 
 use endings::Endings;
 use error::Cause;
+use published_wills::PublishedWills;
 use tenbin_store::LockedDirectory;
 use tenbin_store::spool::{self, Recovered, Spool};
 use tenbin_store::state::{Change, Health, Options, State, Stats, Sync, Table};
@@ -54,6 +56,7 @@ pub(crate) use speeds::{keep_speeds, keep_speeds_now, new_speed_key};
 pub(crate) use spooled::{Outcomes, place};
 pub(crate) use tenbin_store::spool::{Place, QueueId};
 pub(crate) use waiting::Tail;
+pub(crate) use will::forget_wills;
 
 /// The broker's state on disk.
 #[derive(Debug)]
@@ -71,6 +74,7 @@ pub(crate) struct Durable {
     known_groups: Mutex<HashMap<Vec<u8>, NonZeroU64>>,
     endings: Endings,
     publishers_wait: bool,
+    published_wills: PublishedWills,
     /// Ours as long as we write there.
     directory: LockedDirectory,
 }
@@ -117,6 +121,7 @@ impl Durable {
             known_groups: Mutex::default(),
             endings: Endings::default(),
             publishers_wait: false,
+            published_wills: PublishedWills::default(),
             directory,
         })
     }
@@ -197,7 +202,9 @@ impl Durable {
         while !self.is_safe(messages) && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(2));
         }
-        is_written && self.is_safe(messages)
+        self.forget_published_wills();
+        let left = end.saturating_duration_since(Instant::now());
+        is_written && self.is_safe(messages) && self.state.wait(self.state.last(), left)
     }
 
     pub(crate) fn make(&self, changes: &Changes) -> SafeAt {

@@ -142,6 +142,27 @@ pub(super) fn decode_subscription_key(key: &[u8]) -> Result<(u64, TopicFilter), 
     Ok((session, filter))
 }
 
+/// `number`: which of the client's Wills, see [`Durable::will_published`](super::Durable::will_published).
+pub(super) fn will_key(client_id: &[u8], number: u16) -> Vec<u8> {
+    let mut key = client_id.to_vec();
+    if number > 0 {
+        key.push(0); // which is in no name
+        key.extend_from_slice(&number.to_be_bytes());
+    }
+    key
+}
+
+pub(super) fn decode_will_key(key: &[u8]) -> Result<(Text, u16), RecordError> {
+    let (client_id, number) = match key.iter().position(|&byte| byte == 0) {
+        Some(end) => {
+            let number = key[end + 1..].try_into().map_err(|_| RecordError::Illegal("number"))?;
+            (&key[..end], u16::from_be_bytes(number))
+        }
+        None => (key, 0),
+    };
+    Ok((text(client_id, "Client Identifier")?, number))
+}
+
 pub(super) fn encode_grant(grant: &Grant) -> Vec<u8> {
     let SubscriptionOptions { qos, no_local, retain_as_published, retain_handling } = grant.options;
     let options =

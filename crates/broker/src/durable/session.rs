@@ -61,7 +61,7 @@ impl Durable {
     /// Whether a connection can begin though nothing can be written. `session_ends`: a session that is there ends first.
     pub(crate) fn can_begin_unwritten(&self, lease: &Lease, session_ends: bool, beginning: &Beginning<'_>) -> bool {
         let state = &*lease.state;
-        if beginning.will.is_some() || state.will_is_kept || !self.is_safe(self.ended(lease)) {
+        if beginning.will.is_some() || state.kept_will.is_some() || !self.is_safe(self.ended(lease)) {
             return false;
         }
         match state.durable.as_deref() {

@@ -1,13 +1,16 @@
+use std::sync::Arc;
 use std::time::Instant;
 
-use tenbin_codec::Will;
+use tenbin_codec::{Text, Will};
 use tenbin_session::SessionExpiry;
 use tenbin_store::state::Table;
 
-use super::record::{Owner, WillRecord};
+use super::published_wills::WillOf;
+use super::record::{Owner, WillRecord, will_key};
 use super::wall_clock::WallClock;
 use super::{Changes, Durable, SafeAt};
 use crate::registry::Lease;
+use crate::shared::Shared;
 
 impl Durable {
     /// A connection begins: its session, if that outlives it, and its Will, whether or not.
@@ -16,7 +19,7 @@ impl Durable {
         let is_kept = lease.state.durable.is_some();
         let before = self.keep_session(lease, expiry, None, &mut changes);
         match will {
-            Some(will) => keep_will(lease, will.clone(), None, &mut changes),
+            Some(will) => self.keep_will(lease, will.clone(), None, &mut changes),
             None => forget_will(lease, &mut changes),
         }
         let safe_at = before.and(self.make(&changes)).and(self.ended(lease));
@@ -33,7 +36,7 @@ impl Durable {
         let mut changes = Changes::default();
         let before = self.keep_session(lease, expiry, Some(now), &mut changes);
         match lease.state.will.as_ref().map(|pending| (pending.will.clone(), pending.due)) {
-            Some((will, due)) => keep_will(lease, will, Some(due), &mut changes),
+            Some((will, due)) => self.keep_will(lease, will, Some(due), &mut changes),
             None => forget_will(lease, &mut changes),
         }
         let safe_at = before.and(self.make(&changes));
@@ -43,24 +46,80 @@ impl Durable {
         }
     }
 
-    /// The Will was published, or taken away.
+    /// The Will was taken away.
     pub(crate) fn will_over(&self, lease: &mut Lease) {
         let mut changes = Changes::default();
         forget_will(lease, &mut changes);
         self.make(&changes);
     }
-}
 
-/// `due`: `None` while its client is connected.
-fn keep_will(lease: &mut Lease, will: Will, due: Option<Instant>, changes: &mut Changes) {
-    let owner = Owner::from(&*lease.client.rights.principal());
-    let record = WillRecord { owner, due: WallClock::now().to_wall(due), will };
-    changes.put(Table::Wills, lease.client.id.as_bytes().to_vec(), record.encode());
-    lease.state.will_is_kept = true;
+    /// The Will was published: it is forgotten when what was published is safe. Until then the next one is kept beside it.
+    pub(crate) fn will_published(&self, lease: &mut Lease, safe_at: SafeAt) {
+        if let Some(number) = lease.state.kept_will.take() {
+            self.forget_will_when(safe_at, &lease.client.id, number);
+        }
+    }
+
+    /// As [`Durable::will_published`], of one that is known by its record alone.
+    pub(super) fn forget_will_when(&self, safe_at: SafeAt, client_id: &Text, number: u16) {
+        if safe_at == SafeAt::NOW {
+            let mut changes = Changes::default();
+            changes.remove(Table::Wills, will_key(client_id.as_bytes(), number));
+            self.make(&changes);
+            return;
+        }
+        self.published_wills.add(client_id, number, safe_at);
+    }
+
+    /// Forgets the Wills that were published and are safe elsewhere by now.
+    pub(super) fn forget_published_wills(&self) {
+        let forget = |keys: Vec<WillOf>| {
+            let mut changes = Changes::default();
+            keys.iter().for_each(|(client_id, number)| changes.remove(Table::Wills, will_key(client_id, *number)));
+            self.make(&changes);
+        };
+        self.published_wills.take(|at| self.is_safe(at), forget);
+    }
+
+    /// How many are on disk, published or not.
+    #[cfg(test)]
+    pub(crate) fn wills_on_disk(&self) -> usize {
+        let mut wills = 0;
+        self.state.scan(Table::Wills, &mut |_, _| wills += 1).unwrap();
+        wills
+    }
+
+    /// Until what has changed of the state is on disk.
+    #[cfg(test)]
+    pub(crate) fn wait_for_state(&self) {
+        assert!(self.state.wait(self.state.last(), std::time::Duration::from_secs(60)));
+    }
+
+    /// `due`: `None` while its client is connected.
+    fn keep_will(&self, lease: &mut Lease, will: Will, due: Option<Instant>, changes: &mut Changes) {
+        let owner = Owner::from(&*lease.client.rights.principal());
+        let record = WillRecord { owner, due: WallClock::now().to_wall(due), will };
+        let client_id = &lease.client.id;
+        let number = lease.state.kept_will.unwrap_or_else(|| self.published_wills.number_behind(client_id));
+        changes.put(Table::Wills, will_key(client_id.as_bytes(), number), record.encode());
+        lease.state.kept_will = Some(number);
+    }
 }
 
 fn forget_will(lease: &mut Lease, changes: &mut Changes) {
-    if std::mem::take(&mut lease.state.will_is_kept) {
-        changes.remove(Table::Wills, lease.client.id.as_bytes().to_vec());
+    if let Some(number) = lease.state.kept_will.take() {
+        changes.remove(Table::Wills, will_key(lease.client.id.as_bytes(), number));
+    }
+}
+
+/// Forgets Wills that were published, each when it may be, as long as the broker runs.
+pub(crate) async fn forget_wills(shared: Arc<Shared>) {
+    let Some(durable) = &shared.durable else { return };
+    loop {
+        match durable.published_wills.first() {
+            Some(safe_at) => shared.safe(safe_at).await,
+            None => durable.published_wills.added.notified().await,
+        }
+        durable.forget_published_wills();
     }
 }

@@ -58,8 +58,8 @@ pub(crate) struct ClientState {
     pub(crate) durable: Option<Box<DurableSession>>,
     /// When it is safe what has become of messages on the last connection.
     pub(crate) settled_at: SafeAt,
-    /// A Will of this client is on disk.
-    pub(crate) will_is_kept: bool,
+    /// A Will of this client is on disk: which of its Wills, those that were published just now included.
+    pub(crate) kept_will: Option<u16>,
     /// The Will of the last connection, where it waits for its delay.
     pub(crate) will: Option<Box<PendingWill>>,
     /// When the session ends if nobody comes back; `None` = never, or connected.

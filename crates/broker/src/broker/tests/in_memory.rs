@@ -6,9 +6,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
 use crate::{Broker, Config};
 
-const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
+pub(super) const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
 
-async fn exchange(stream: &mut DuplexStream, packet: &[u8], answer: &[u8]) {
+pub(super) async fn exchange(stream: &mut DuplexStream, packet: &[u8], answer: &[u8]) {
     stream.write_all(packet).await.unwrap();
     let mut came = vec![0; answer.len()];
     stream.read_exact(&mut came).await.unwrap();

@@ -9,7 +9,7 @@ use tenbin_store::state::{FORMAT_VERSION, Table, VERSION_KEY};
 use crate::durable::bytes::{RecordError, text};
 use crate::durable::groups::GROUP_KEY;
 use crate::durable::record::{
-    RetainedRecord, SessionRecord, SpeedRecord, WillRecord, decode_grant, decode_subscription_key,
+    RetainedRecord, SessionRecord, SpeedRecord, WillRecord, decode_grant, decode_subscription_key, decode_will_key,
 };
 use crate::durable::{NUMBERS_KEY, RUN_KEY};
 use crate::router::Grant;
@@ -49,7 +49,7 @@ pub(super) fn decode(table: Table, key: &[u8], value: &[u8]) -> Result<Entry, Re
             }
             Entry::Retained(record)
         }
-        Table::Wills => Entry::Will(text(key, "Client Identifier")?, WillRecord::decode(value)?),
+        Table::Wills => Entry::Will(decode_will_key(key)?.0, WillRecord::decode(value)?),
         Table::Speeds => {
             let hash = key.try_into().map_err(|_| RecordError::Illegal("hash"))?;
             Entry::Speed(u64::from_le_bytes(hash), SpeedRecord::decode(value)?)

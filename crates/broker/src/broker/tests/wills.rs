@@ -1,0 +1,102 @@
+//! Wills that are on disk.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, DuplexStream, duplex};
+use tokio::runtime::{self, Runtime};
+
+use super::in_memory::{PEER, exchange};
+use crate::{Broker, Config};
+
+const CONNACK_NEW: &[u8] = &[0x20, 2, 0, 0];
+const CONNACK_PRESENT: &[u8] = &[0x20, 2, 1, 0];
+
+fn runtime() -> Runtime {
+    runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// A broker that does nothing but serve: nobody forgets what was published.
+async fn start(directory: &Path) -> Broker {
+    let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], ..Config::default() };
+    let mut broker = Broker::builder().config(config).store(directory).start().await.unwrap();
+    broker.tasks.shutdown().await;
+    broker
+}
+
+/// A client whose session lasts.
+async fn heir(broker: &Broker, connack: &[u8]) -> DuplexStream {
+    let (mut stream, other_end) = duplex(1024);
+    broker.serve(other_end, PEER);
+    exchange(&mut stream, b"\x10\x0d\0\x04MQTT\x04\0\0\0\0\x01h", connack).await;
+    stream
+}
+
+/// One whose session does not, with a Will of QoS 1.
+async fn mortal(broker: &Broker, payload: u8) -> DuplexStream {
+    let (mut stream, other_end) = duplex(1024);
+    broker.serve(other_end, PEER);
+    let mut connect = b"\x10\x13\0\x04MQTT\x04\x0e\0\0\0\x01m\0\x01t\0\x01".to_vec();
+    connect.push(payload);
+    exchange(&mut stream, &connect, CONNACK_NEW).await;
+    stream
+}
+
+/// Ends a connection, and waits until that is done.
+async fn cut(broker: &Broker, stream: DuplexStream) {
+    let connections = broker.connections();
+    drop(stream);
+    while broker.connections() == connections {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[test]
+fn a_will_is_on_disk_until_what_was_published_is() {
+    let directory = tempfile::tempdir().unwrap();
+    runtime().block_on(async {
+        let broker = start(directory.path()).await;
+        let durable = broker.shared.durable.clone().unwrap();
+        // Where nobody keeps it, there is nothing to wait for.
+        let stream = mortal(&broker, b'0').await;
+        assert_eq!(durable.wills_on_disk(), 1);
+        cut(&broker, stream).await;
+        durable.wait_for_state();
+        assert_eq!(durable.wills_on_disk(), 0);
+        exchange(&mut heir(&broker, CONNACK_NEW).await, b"\x82\x06\0\x01\0\x01t\x01", &[0x90, 3, 0, 1, 1]).await;
+        for (number, payload) in [(1, b'1'), (2, b'2')] {
+            let stream = mortal(&broker, payload).await;
+            cut(&broker, stream).await;
+            durable.wait_for_state();
+            assert_eq!(durable.wills_on_disk(), number, "a crash may have taken the message");
+        }
+        assert!(durable.flush(Duration::from_secs(60)));
+        assert_eq!(durable.wills_on_disk(), 0);
+    });
+}
+
+#[test]
+fn a_will_that_was_published_as_the_run_ended_comes_before_the_one_of_the_next_connection() {
+    let directory = tempfile::tempdir().unwrap();
+    runtime().block_on(async {
+        let broker = start(directory.path()).await;
+        exchange(&mut heir(&broker, CONNACK_NEW).await, b"\x82\x06\0\x01\0\x01t\x01", &[0x90, 3, 0, 1, 1]).await;
+        let stream = mortal(&broker, b'1').await;
+        cut(&broker, stream).await;
+        std::mem::forget(mortal(&broker, b'2').await);
+        assert_eq!(broker.shared.durable.as_ref().unwrap().wills_on_disk(), 2);
+    });
+    runtime().block_on(async {
+        let broker = start(directory.path()).await;
+        let mut heir = heir(&broker, CONNACK_PRESENT).await;
+        let mut came = Vec::new();
+        for _ in 0..3 {
+            let mut publish = [0; 8];
+            heir.read_exact(&mut publish).await.unwrap();
+            came.push(publish[7]);
+        }
+        assert_eq!(came, *b"112", "twice is better than never");
+        assert!(broker.shared.durable.as_ref().unwrap().flush(Duration::from_secs(60)));
+        assert_eq!(broker.shared.durable.as_ref().unwrap().wills_on_disk(), 0);
+    });
+}
