@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
 use tenbin_codec::{
     Ack, Connect, Disconnect, DisconnectProperties, Packet, PacketId, PingReq, ProtocolVersion, Publish, QoS,
     ReasonCode, Subscribe, Will,
@@ -140,19 +142,26 @@ fn mqtt_3_1_2_4_a_client_is_not_told_of_a_clean_start_that_the_disk_may_take_bac
         clean(ProtocolVersion::V311, "v311"),
         expiring("other", 0),
         clean(ProtocolVersion::V5, "leaves"),
-        lasting(ProtocolVersion::V5, "stays"),
     ] {
         let client = connect.client_id.clone();
         let (_, connack) = RawClient::try_connect(address, connect);
         assert!(connack.reason.is_error(), "{client:?}");
     }
+    // What is on disk of this one may be of before.
+    let (stays, connack) = RawClient::connect(address, lasting(ProtocolVersion::V5, "stays"));
+    assert!(connack.session_present);
+    drop(stays);
     // Nothing is wrong with one of which the disk knows nothing.
     broker.connect(clean(ProtocolVersion::V5, "new")).settle();
     drop(broker);
     disk.free();
     let broker = disk.start();
-    for connect in [lasting(ProtocolVersion::V5, "v5"), lasting(ProtocolVersion::V311, "v311"), expiring("other", 600)]
-    {
+    for connect in [
+        lasting(ProtocolVersion::V5, "v5"),
+        lasting(ProtocolVersion::V311, "v311"),
+        expiring("other", 600),
+        expiring("stays", 600),
+    ] {
         let (_, connack) = RawClient::connect(broker.address(), connect);
         assert!(connack.session_present);
     }
@@ -306,4 +315,57 @@ fn where_too_much_waits_for_the_disk_nothing_more_is_kept_and_everybody_gets_mes
     }
     let found = observer.drain_payloads();
     assert_eq!(found, ["gone"], "a Will is kept all the same");
+}
+
+#[test]
+fn a_session_that_is_on_disk_is_gone_on_with_though_nothing_can_be_written_of_it() {
+    let Some(mut disk) = FullDisk::mount(200) else { return };
+    let broker = disk.start();
+    let address = broker.address();
+    let mut receiver = broker.connect(expiring("receiver", 600));
+    receiver.subscribe("waits", QoS::AtLeastOnce);
+    receiver.disconnect();
+    let mut publisher = broker.v5("publisher");
+    for number in 0..3 {
+        assert_eq!(publisher.publish("waits", &number.to_string(), QoS::AtLeastOnce), ReasonCode::Success);
+    }
+    let _noticing = disk.fail(&broker);
+    let will = Will {
+        qos: QoS::AtMostOnce,
+        retain: false,
+        topic: topic("will"),
+        payload: "gone".into(),
+        delay_interval: None,
+        properties: None,
+    };
+    for connect in [expiring("new", 600), Connect { will: Some(will), ..expiring("receiver", 600) }] {
+        let (_, connack) = RawClient::try_connect(address, connect);
+        assert_eq!(connack.reason, ReasonCode::ServerUnavailable, "something has to be kept");
+    }
+    // It comes with another expiry, and again before that one is on disk.
+    for seconds in [700, 800] {
+        let (mut receiver, connack) = RawClient::connect(address, expiring("receiver", seconds));
+        assert!(connack.session_present);
+        if seconds == 700 {
+            for number in 0..3 {
+                assert_eq!(receiver.receive_message().payload, number.to_string());
+            }
+            receiver.settle();
+        }
+        receiver.expect_nothing_waiting();
+        receiver.cut();
+    }
+    let (mut receiver, _) = RawClient::connect(address, expiring("receiver", 900));
+    receiver.settle();
+    disk.free();
+    wait_for_log(&broker, "the state is written again");
+    publisher.publish_with(retained("written", "1")); // and so is what changed before
+    drop(broker);
+    let dumped =
+        Command::new(env!("CARGO_BIN_EXE_tenbin")).args(["store", "dump"]).arg(disk.disk.path().join("data")).output();
+    let dumped = String::from_utf8(dumped.expect("the built command can be started").stdout).expect("text");
+    let lines = dumped.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line is an object"));
+    let session = lines.into_iter().find(|line| line["record"] == "session" && line["client_id"] == "receiver");
+    let session = session.expect("it is on disk");
+    assert_eq!((&session["expiry_seconds"], &session["ended"]), (&json!(900), &Value::Null));
 }

@@ -43,6 +43,10 @@ pub(crate) struct Begun {
     pub(crate) interrupted: Option<Interrupted>,
     /// When the client may be told.
     pub(crate) safe_at: SafeAt,
+    /// Whether it may be told as well where the state cannot be written: [`Durable::can_begin_unwritten`].
+    pub(crate) may_be_unwritten: bool,
+    /// When it may be then.
+    pub(crate) settled_at: SafeAt,
 }
 
 /// What comes in time, if no connection does.
@@ -85,6 +89,8 @@ pub(crate) fn begin(shared: &Shared, lease: &mut Lease, beginning: &Beginning<'_
     shared.metrics.clients_expired.add(u64::from(expired));
     let session_ends = session_ends(lease, beginning.clean_start, now);
     let session_present = lease.state.established && !session_ends;
+    let durable = shared.durable.as_ref();
+    let may_be_unwritten = durable.is_some_and(|durable| durable.can_begin_unwritten(lease, session_ends, beginning));
     if session_ends {
         wipe(shared, lease); // [MQTT-3.1.2-4]
     }
@@ -100,16 +106,14 @@ pub(crate) fn begin(shared: &Shared, lease: &mut Lease, beginning: &Beginning<'_
         joins(shared, &lease.client, filter, now);
     }
     shared.metrics.client_connected();
-    let safe_at = match &shared.durable {
-        Some(durable) => {
-            let safe_at = durable.connection_begins(lease, beginning.expiry, beginning.will);
-            store_messages(lease, durable);
-            // What was kept of messages on an earlier connection is safe before this one goes on with it.
-            if session_present { safe_at.and(lease.state.settled_at) } else { safe_at }
-        }
-        None => SafeAt::NOW,
-    };
-    Begun { interrupted, safe_at }
+    // What was kept of messages on an earlier connection is safe before this one goes on with it.
+    let settled_at = if session_present { lease.state.settled_at } else { SafeAt::NOW };
+    let safe_at = durable.map_or(SafeAt::NOW, |durable| {
+        let safe_at = durable.connection_begins(lease, beginning.expiry, beginning.will);
+        store_messages(lease, durable);
+        safe_at.and(settled_at)
+    });
+    Begun { interrupted, safe_at, may_be_unwritten, settled_at }
 }
 
 /// A connection that has begun is refused after all, before its client knows of it: a session that was there before goes on

@@ -23,6 +23,8 @@ pub(crate) struct DurableSession {
     written: u64,
     /// When that is safe: one that was not begun for want of it may be begun again.
     pub(super) safe_at: SafeAt,
+    /// When anything of it is, from which on it is there after a crash.
+    pub(super) there_at: SafeAt,
 }
 
 impl Durable {
@@ -48,7 +50,8 @@ impl Durable {
             return before.safe_at;
         }
         changes.put(Table::Sessions, client.id.as_bytes().to_vec(), record);
-        let session = DurableSession { number, written, safe_at: SafeAt::NOW };
+        let there_at = before.map_or(SafeAt::NOW, |session| session.there_at);
+        let session = DurableSession { number, written, safe_at: SafeAt::NOW, there_at };
         if before.is_none() {
             for (filter, grant) in state.subscriptions.iter() {
                 changes.subscribed(&session, filter, grant);
@@ -58,7 +61,13 @@ impl Durable {
         SafeAt::NOW
     }
 
-    /// Whether a connection can begin though nothing can be written. `session_ends`: a session that is there ends first.
+    /// Whether a connection can begin though nothing can be written: there is nothing to be kept, or the session is on disk
+    /// already. `session_ends`: a session that is there ends first.
+    ///
+    /// Of a session that goes on in this way the disk has what was before, until it can be written: after a crash in that
+    /// time its expiry is the one of then, which runs from when its client left before, or from the restart if that was not
+    /// written either. So it may be over though its client was connected until the crash, or last longer than was asked.
+    /// The other way would be worse: what waits for the client may be what fills the disk.
     pub(crate) fn can_begin_unwritten(&self, lease: &Lease, session_ends: bool, beginning: &Beginning<'_>) -> bool {
         let state = &*lease.state;
         if beginning.will.is_some() || state.kept_will.is_some() || !self.is_safe(self.ended(lease)) {
@@ -67,10 +76,7 @@ impl Durable {
         match state.durable.as_deref() {
             None => beginning.expiry == SessionExpiry::AtDisconnect,
             Some(_) if session_ends || beginning.expiry == SessionExpiry::AtDisconnect => false,
-            Some(session) => {
-                self.is_safe(session.safe_at)
-                    && session.written == hash(&record(lease, session.number, beginning.expiry, None))
-            }
+            Some(session) => self.is_safe(session.there_at),
         }
     }
 
@@ -117,8 +123,16 @@ impl DurableSession {
         self.number.get() == queue.id().0
     }
 
+    /// All that has changed of it until now is safe then.
+    pub(super) fn changed(&mut self, safe_at: SafeAt, is_new: bool) {
+        self.safe_at = safe_at;
+        if is_new {
+            self.there_at = safe_at;
+        }
+    }
+
     pub(super) fn loaded(record: &SessionRecord) -> Self {
-        Self { number: record.number, written: hash(&record.encode()), safe_at: SafeAt::NOW }
+        Self { number: record.number, written: hash(&record.encode()), safe_at: SafeAt::NOW, there_at: SafeAt::NOW }
     }
 }
 

@@ -24,7 +24,7 @@ impl Durable {
         }
         let safe_at = before.and(self.make(&changes)).and(self.ended(lease));
         match &mut lease.state.durable {
-            Some(session) => session.safe_at = safe_at,
+            Some(session) => session.changed(safe_at, !is_kept),
             None if is_kept => self.note_ending(lease, safe_at), // it ends with this connection
             None => {}
         }
@@ -34,6 +34,7 @@ impl Durable {
     /// A connection has ended, and its session goes on without one: also a Will that waits for its delay does.
     pub(crate) fn connection_ended(&self, lease: &mut Lease, expiry: SessionExpiry, now: Instant) {
         let mut changes = Changes::default();
+        let is_kept = lease.state.durable.is_some();
         let before = self.keep_session(lease, expiry, Some(now), &mut changes);
         match lease.state.will.as_ref().map(|pending| (pending.will.clone(), pending.due)) {
             Some((will, due)) => self.keep_will(lease, will, Some(due), &mut changes),
@@ -42,7 +43,7 @@ impl Durable {
         let safe_at = before.and(self.make(&changes));
         // Whoever comes back at once may find nothing that has to be written again.
         if let Some(session) = &mut lease.state.durable {
-            session.safe_at = safe_at;
+            session.changed(safe_at, !is_kept);
         }
     }
 

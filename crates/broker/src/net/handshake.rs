@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::stream::Stream;
 use tenbin_codec::{
@@ -281,6 +281,7 @@ async fn wait_until_safe(shared: &Shared, lease: Lease, begun: Begun) -> Result<
     let reason = tokio::select! {
         biased;
         () = shared.safe(begun.safe_at) => return Ok(lease),
+        () = safe_but_for_the_session(shared, &begun) => return Ok(lease),
         () = lease.superseded() => ReasonCode::ServerBusy,
         () = shared.stopped() => ReasonCode::ServerUnavailable,
         () = tokio::time::sleep(shared.config.connect_timeout()) => ReasonCode::ServerUnavailable,
@@ -288,6 +289,17 @@ async fn wait_until_safe(shared: &Shared, lease: Lease, begun: Begun) -> Result<
     tracing::info!(client = ?lease.client.id, "session cannot be kept, so that it is not begun");
     lifecycle::refuse(shared, lease, begun.interrupted, Instant::now());
     Err(reason)
+}
+
+/// Waits until all is safe but what has changed of a session that is on disk, where that cannot be written.
+async fn safe_but_for_the_session(shared: &Shared, begun: &Begun) {
+    let Some(durable) = shared.durable.as_ref().filter(|_| begun.may_be_unwritten) else {
+        return std::future::pending().await;
+    };
+    shared.safe(begun.settled_at).await;
+    while !durable.is_failing() {
+        tokio::time::sleep(LOOKED_AGAIN).await;
+    }
 }
 
 /// What of a well-formed CONNECT is not served.
@@ -399,3 +411,6 @@ fn response_information(shared: &Shared, connect: &Connect, client_id: &Text) ->
     }
     Text::try_from(format!("{levels}/{client_id}")).ok()
 }
+
+/// How often it is looked whether the disk fails, while somebody waits for it.
+const LOOKED_AGAIN: Duration = Duration::from_millis(50);
