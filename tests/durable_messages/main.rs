@@ -17,6 +17,7 @@ mod over;
 mod power_cut;
 mod publisher;
 mod receiver;
+mod unreadable;
 mod waiting;
 mod world;
 

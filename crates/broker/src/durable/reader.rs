@@ -10,6 +10,7 @@ use tenbin_session::Delivery;
 use tenbin_store::spool::{Limit, Messages, QueueId, ReadError, Sequence, Spool, Stored as SpoolMessage};
 use tokio::sync::oneshot;
 
+use super::bytes::RecordError;
 use super::message;
 use super::queue::Stored;
 use super::spooled::Mark;
@@ -98,22 +99,40 @@ fn answer(spool: &Spool, request: Request) {
     }
 }
 
-pub(super) fn page(spool: &Spool, PageOf { queue, is_of_group, from, bytes }: PageOf) -> Page {
+pub(super) fn page(spool: &Spool, mut of: PageOf) -> Page {
+    loop {
+        let (page, last) = read_page(spool, of);
+        match last {
+            // There may be more behind messages of which none can be decoded.
+            Some(Sequence(last)) if page.messages.is_empty() && !page.is_broken => of.from = Sequence(last + 1),
+            _ => return page,
+        }
+    }
+}
+
+/// And the last message that was read, decoded or not. What cannot be decoded is in no page: it is passed over, and stays where
+/// it is.
+fn read_page(spool: &Spool, PageOf { queue, is_of_group, from, bytes }: PageOf) -> (Page, Option<Sequence>) {
     let mut read = Messages::default();
     let result = spool.read(queue, from, Limit { messages: PAGE_MESSAGES, bytes }, &mut read);
     let clock = WallClock::now();
     let all = Bytes::from(read.take_bytes());
-    let messages = read.iter().map(|message| {
-        let read = decode(queue, message, &all, read.tags(), clock);
+    let decoded = read.iter().map(|message| (message.sequence, decode(message, &all, read.tags(), clock)));
+    let mut decoded: Vec<_> = decoded.collect();
+    let last = decoded.last().map(|(sequence, _)| *sequence);
+    // Those at the end come again with the next page, and are told then.
+    decoded.truncate(decoded.iter().rposition(|(_, decoded)| decoded.is_ok()).map_or(decoded.len(), |at| at + 1));
+    let messages = decoded.into_iter().filter_map(|(sequence, decoded)| {
+        let read = decoded.map_err(|error| tell_undecodable(queue, sequence, &error)).ok()?;
         let mut delivery = read.filter(|(_, is_over)| !is_over).map(|(delivery, _)| delivery); // [MQTT-3.3.2-5]
         if let Some(delivery) = &mut delivery {
-            delivery.stored = Some(Stored::new(message.sequence, is_of_group).to_number());
+            delivery.stored = Some(Stored::new(sequence, is_of_group).to_number());
         }
-        (message.sequence, delivery)
+        Some((sequence, delivery))
     });
     let messages = messages.collect();
     let is_broken = result.is_err_and(|error| tell(&error));
-    Page { messages, is_broken }
+    (Page { messages, is_broken }, last)
 }
 
 /// `None`: some of it cannot be read now.
@@ -136,7 +155,12 @@ fn under_way(spool: &Spool, queue: QueueId) -> Option<Vec<UnderWay>> {
                 continue;
             };
             // Begun before, so that its expiry does not count any more. [MQTT-4.3.3-7]
-            delivery = decode(queue, message, &all, read.tags(), clock).map(|(delivery, _)| delivery);
+            let decoded = decode(message, &all, read.tags(), clock);
+            let decoded = decoded.unwrap_or_else(|error| {
+                tell_undecodable(queue, marked.sequence, &error);
+                None
+            });
+            delivery = decoded.map(|(delivery, _)| delivery);
             if delivery.is_none() {
                 continue;
             }
@@ -165,21 +189,20 @@ fn in_order_of_sending(under_way: &mut [UnderWay]) {
     under_way.rotate_left(first);
 }
 
+/// The message, and whether its time is over; `None`: it has no body any more.
 fn decode(
-    queue: QueueId,
     message: &SpoolMessage,
     all: &Bytes,
     tags: &[u8],
     clock: WallClock,
-) -> Option<(Delivery, bool)> {
-    let body = all.slice(message.body.clone()?);
-    match message::decode(body, &tags[message.tag.clone()], clock) {
-        Ok(decoded) => Some(decoded),
-        Err(error) => {
-            tracing::error!(queue = queue.0, place = message.sequence.0, %error, "a stored message cannot be read");
-            None
-        }
-    }
+) -> Result<Option<(Delivery, bool)>, RecordError> {
+    let Some(body) = message.body.clone() else { return Ok(None) };
+    message::decode(all.slice(body), &tags[message.tag.clone()], clock).map(Some)
+}
+
+#[cold]
+fn tell_undecodable(QueueId(queue): QueueId, Sequence(place): Sequence, error: &RecordError) {
+    tracing::error!(queue, place, %error, "a stored message cannot be read, and stays on disk");
 }
 
 fn tell(error: &ReadError) -> bool {

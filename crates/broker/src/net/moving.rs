@@ -43,5 +43,6 @@ impl<S: Stream> ConnectionTask<S> {
         self.throttle.set_timer();
         self.relief.forget_timer();
         self.forget_who_is_woken();
+        self.forget_rest_from_reading();
     }
 }

@@ -13,11 +13,12 @@ use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tenbin_codec::{PacketId, QoS, WriteBuffer};
 use tenbin_session::{Delivery, Sent};
 use tokio::sync::oneshot;
+use tokio::time::Sleep;
 
 use super::connection::ConnectionTask;
 use super::stream::Stream;
@@ -42,14 +43,26 @@ pub(super) struct Storing {
     last: SafeAt,
     /// What is being read from disk.
     page: Option<oneshot::Receiver<Page>>,
-    /// Some of it cannot be.
-    is_broken: bool,
+    /// What cannot be read now.
+    unread: Option<Unread>,
     /// The share group that was asked for last, and where its messages are.
     group: Option<(NonZeroU64, Option<Arc<StoredQueue>>)>,
 }
 
+/// Messages that cannot be read: they stay where they are, and it is tried again.
+#[derive(Debug)]
+struct Unread {
+    pause: Duration,
+    /// `None`: the pause is over.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
 /// Acknowledgements that wait of one connection, before it is read no more while the disk is behind.
 const HELD_BEHIND: usize = 256;
+
+/// How long nothing is read after what could not be: twice as long each time, up to a minute.
+const READ_AGAIN_AFTER: Duration = Duration::from_millis(500);
+const READ_AGAIN_AT_LEAST_AFTER: Duration = Duration::from_secs(60);
 
 /// PUBRELs and PUBCOMPs that wait of one connection, before it is read no more: all that one client can need.
 const STEPS_MAX: usize = 2 * 65_536;
@@ -204,7 +217,7 @@ impl<S: Stream> ConnectionTask<S> {
     pub(super) fn read_on(&mut self, context: &mut Context<'_>) -> bool {
         let Some(durable) = self.shared.durable.as_ref().map(Arc::clone) else { return false };
         let mut has_read = false;
-        while !self.storing().is_broken {
+        while !self.rests_from_reading(context) {
             if self.storing().page.is_none() {
                 let Some(page) = self.lease.client.outbox.next_page() else { break };
                 self.storing().page = Some(durable.read(page));
@@ -221,11 +234,40 @@ impl<S: Stream> ConnectionTask<S> {
 
     fn refill(&mut self, page: Page, durable: &Durable) {
         self.rested_at = None;
-        if page.is_broken && page.messages.is_empty() {
-            tracing::error!(client = ?self.lease.client.id, "messages of the session cannot be read: they stay where they are");
-            self.storing().is_broken = true;
+        if !page.is_broken {
+            self.storing().unread = None;
+        } else if page.messages.is_empty() {
+            self.rest_from_reading();
         }
         take_page(&self.shared, &self.lease.client, page, durable);
+    }
+
+    /// The next messages cannot be read. That may pass: where no file could be opened, say.
+    #[cold]
+    fn rest_from_reading(&mut self) {
+        let before = self.storing().unread.take().map(|unread| unread.pause);
+        if before.is_none() {
+            tracing::error!(client = ?self.lease.client.id, "messages of the session cannot be read: they stay where they are");
+        }
+        let pause = before.map_or(READ_AGAIN_AFTER, |pause| (pause * 2).min(READ_AGAIN_AT_LEAST_AFTER));
+        self.storing().unread = Some(Unread { pause, timer: Some(Box::pin(tokio::time::sleep(pause))) });
+    }
+
+    /// Whether it is too early to read again; if so, has us woken.
+    fn rests_from_reading(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(unread) = self.storing.as_mut().and_then(|storing| storing.unread.as_mut()) else { return false };
+        if unread.timer.as_mut().is_some_and(|timer| timer.as_mut().poll(context).is_pending()) {
+            return true;
+        }
+        unread.timer = None;
+        false
+    }
+
+    /// Another task has us now: it tries at once.
+    pub(super) fn forget_rest_from_reading(&mut self) {
+        if let Some(unread) = self.storing.as_mut().and_then(|storing| storing.unread.as_mut()) {
+            unread.timer = None;
+        }
     }
 
     /// Retained messages that the client is going to be sent are under way from now on, as any other.

@@ -1,0 +1,107 @@
+//! Messages that cannot be read, for now or at all.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tenbin_codec::{ProtocolVersion, QoS, ReasonCode};
+use tenbin_store::spool::{Limit, Messages, Options, Place, QueueId, Sequence, Spool};
+
+use super::support::{BrokerProcess, DataDirectory, PATIENCE, RawClient, lasting};
+
+#[test]
+fn what_cannot_be_read_for_a_while_comes_later_on_the_same_connection() {
+    let directory = DataDirectory::new();
+    let broker = directory.start();
+    left_waiting(&broker, 0..3);
+    let hidden = directory.path().join("hidden");
+    let segments = segments(directory.path());
+    fs::create_dir(&hidden).expect("ours to write");
+    let to = |path: &Path| hidden.join(path.file_name().expect("a file's path"));
+    segments.iter().for_each(|path| fs::rename(path, to(path)).expect("ours to write"));
+    let (mut receiver, connack) = RawClient::connect(broker.address(), lasting(ProtocolVersion::V5, "receiver"));
+    assert!(connack.session_present);
+    broker.log().wait_for(&["messages of the session cannot be read"], PATIENCE);
+    receiver.settle();
+    segments.iter().for_each(|path| fs::rename(to(path), path).expect("ours to write"));
+    for number in 0..3 {
+        assert_eq!(receiver.receive_message().payload, number.to_string());
+    }
+    receiver.expect_nothing_waiting();
+}
+
+#[test]
+fn what_cannot_be_decoded_is_passed_over_and_stays() {
+    let directory = DataDirectory::new();
+    let mut broker = directory.start();
+    left_waiting(&broker, 0..2);
+    stop(&mut broker);
+    let spool = directory.path().join("spool");
+    let (log, _) = Spool::open(&spool, Options::default()).expect("the broker is gone");
+    let queue = log.queues()[0];
+    let Some((_, Sequence(last))) = log.queue(queue).and_then(|content| content.ends) else { panic!("it has two") };
+    let mut batch = log.begin();
+    // More than are read at once, behind two that are fine.
+    for sequence in last + 1..=last + UNREADABLE {
+        let place = Place { queue, sequence: Sequence(sequence) };
+        batch.message(&[(place, b"")], None, &[b"\xff of a later version"]).expect("small");
+    }
+    drop(batch);
+    drop(log);
+
+    let mut broker = directory.start();
+    let mut publisher = broker.v5("publisher");
+    assert_eq!(publisher.publish("waits", "2", QoS::AtLeastOnce), ReasonCode::Success);
+    for _ in 0..2 {
+        let (mut receiver, connack) = RawClient::connect(broker.address(), lasting(ProtocolVersion::V5, "receiver"));
+        assert!(connack.session_present);
+        for number in 0..3 {
+            assert_eq!(receiver.receive_message().payload, number.to_string());
+        }
+        receiver.expect_nothing_waiting();
+        receiver.disconnect();
+        for number in 0..3 {
+            publisher.publish("waits", &number.to_string(), QoS::AtLeastOnce);
+        }
+    }
+    let said = broker.log().all().into_iter().filter(|line| line.contains("stays on disk")).collect::<Vec<_>>();
+    assert_eq!(said.len(), UNREADABLE as usize, "once each: {}", said.join("\n"));
+    for sequence in last + 1..=last + UNREADABLE {
+        let place = format!("place={sequence} ");
+        assert!(said.iter().any(|line| line.contains(&place) && line.contains("queue=")), "{place}");
+    }
+    stop(&mut broker);
+    let (log, _) = Spool::open(&spool, Options::default()).expect("the broker is gone");
+    let kept: Vec<_> = (last + 1..=last + UNREADABLE).collect();
+    assert_eq!(waiting_from(&log, queue, last + 1)[..kept.len()], kept);
+}
+
+/// Those of a receiver that is away.
+fn left_waiting(broker: &BrokerProcess, numbers: std::ops::Range<usize>) {
+    let mut receiver = broker.connect(lasting(ProtocolVersion::V5, "receiver"));
+    receiver.subscribe("waits", QoS::AtLeastOnce);
+    receiver.disconnect();
+    let mut publisher = broker.v5("publisher");
+    for number in numbers {
+        assert_eq!(publisher.publish("waits", &number.to_string(), QoS::AtLeastOnce), ReasonCode::Success);
+    }
+}
+
+fn segments(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory.join("spool")).expect("ours to read");
+    let paths = entries.map(|entry| entry.expect("ours to read").path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "log")).collect()
+}
+
+fn stop(broker: &mut BrokerProcess) {
+    broker.signal("TERM");
+    assert!(broker.wait_for_exit(PATIENCE).success());
+}
+
+fn waiting_from(log: &Spool, queue: QueueId, from: u64) -> Vec<u64> {
+    let mut messages = Messages::default();
+    let limit = Limit { messages: usize::MAX, bytes: usize::MAX };
+    log.read(queue, Sequence(from), limit, &mut messages).expect("it is whole");
+    messages.iter().map(|message| message.sequence.0).collect()
+}
+
+const UNREADABLE: u64 = 300;
