@@ -7,6 +7,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod aliases;
 mod answers;
 mod crash;
 mod full_disk;

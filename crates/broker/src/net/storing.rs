@@ -298,7 +298,9 @@ impl<S: Stream> ConnectionTask<S> {
         };
         let Some(from) = self.place_of(stored, share) else {
             delivery.stored = None; // the group has ended
-            return self.connection.send(delivery, now, &mut self.transport.out);
+            let goes_aside = self.has_to_follow(aside.is_some());
+            let out = if goes_aside { aside.get_or_insert_default() } else { &mut self.transport.out };
+            return self.connection.send(delivery, now, out);
         };
         let is_exactly_once = delivery.qos == QoS::ExactlyOnce;
         // What ends with the connection has nothing to wait for, and some of it is in memory alone: all goes one way.
