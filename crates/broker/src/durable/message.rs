@@ -84,7 +84,7 @@ fn flags_in(flags: u8) -> Result<(QoS, bool), RecordError> {
 }
 
 const VERSION: u8 = 1;
-const HEAD_BYTES: usize = 14;
+pub(super) const HEAD_BYTES: usize = 14;
 const IDENTIFIERS_MAX: usize = 63;
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use tenbin_store::spool::{QueueId, Sequence};
 
+use super::message::HEAD_BYTES;
 use super::queue::StoredQueue;
 use super::spooled::{Mark, Outcomes, place};
 use super::{Durable, PageOf};
@@ -172,7 +173,11 @@ impl Tail {
             tail.stretches.push_back((next, last));
         }
         tail.messages = content.waiting.saturating_sub(marks.len());
-        tail.bytes = content.bytes;
+        // What is taken out of it counts without the head; and without what is under way, which counts as the average.
+        let under_way = marks.iter().filter(|marked| marked.has_body).count();
+        let average = content.bytes / (tail.messages + under_way).max(1) as u64;
+        let not_counted = average * under_way as u64 + (HEAD_BYTES * tail.messages) as u64;
+        tail.bytes = content.bytes.saturating_sub(not_counted);
         if tail.messages == 0 {
             tail.clear();
         }
@@ -253,5 +258,32 @@ mod tests {
         let mut tail = tail(&[1000]);
         (0..1000).for_each(|sequence| tail.add(Sequence(sequence), 1));
         assert_eq!((tail.stretches.len(), tail.messages()), (1, 1001));
+    }
+
+    #[test]
+    fn a_tail_of_the_last_run_counts_what_is_taken_out_of_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let durable = Durable::open(directory.path(), tenbin_store::state::Sync::Never).unwrap();
+        let queue = StoredQueue::of_session(std::num::NonZeroU64::MIN, 1);
+        let topic = tenbin_codec::TopicName::try_from("topic").unwrap();
+        let publication = tenbin_session::Publication::new(topic, vec![b'x'; 100].into());
+        let template = publication.template(&mut bytes::BytesMut::new());
+        let bytes = template.len();
+        let mut log = durable.append();
+        for _ in 0..10 {
+            let qos = tenbin_codec::QoS::AtLeastOnce;
+            log.place(&queue, &mut tenbin_session::Delivery::new(template.clone(), qos, false));
+            log.close(None);
+        }
+        drop(log);
+        let packet_id = tenbin_codec::PacketId::new(7).unwrap();
+        let sent = vec![(place(queue.id(), Sequence(1)), packet_id), (place(queue.id(), Sequence(4)), packet_id)];
+        durable.settle(&mut Outcomes { sent, ..Outcomes::default() });
+        let mut tail = durable.tail_of_session(&queue);
+        assert_eq!((tail.messages(), tail.bytes()), (8, 8 * bytes as u64));
+        for sequence in [2, 3, 5, 6, 7, 8, 9] {
+            assert!(tail.take(Sequence(sequence), bytes));
+        }
+        assert_eq!((tail.messages(), tail.bytes()), (1, bytes as u64));
     }
 }

@@ -97,7 +97,8 @@ impl Outbox {
 
     /// Tells publishers whether there is no room; whether that is so.
     pub(super) fn tell_quota(&self, state: &State) -> bool {
-        let is_used_up = |tail: &Tail| tail.bytes() >= self.common.limits.stored_bytes;
+        // One that is empty uses nothing up, whatever the limit is.
+        let is_used_up = |tail: &Tail| tail.bytes() > 0 && tail.bytes() >= self.common.limits.stored_bytes;
         let is_over = state.is_stuffed || state.tail.as_deref().is_some_and(is_used_up);
         self.is_over_quota.store(is_over, Ordering::Relaxed);
         is_over
@@ -218,13 +219,12 @@ mod tests {
     use crate::clock::Clock;
 
     fn outbox(messages: usize) -> Outbox {
-        let limits = OutboxLimits {
-            messages,
-            bytes: 1 << 20,
-            when_full: WhenFull::DropOldest,
-            stored_bytes: 1000,
-            has_store: true,
-        };
+        outbox_with(messages, 1000)
+    }
+
+    fn outbox_with(messages: usize, stored_bytes: u64) -> Outbox {
+        let limits =
+            OutboxLimits { messages, bytes: 1 << 20, when_full: WhenFull::DropOldest, stored_bytes, has_store: true };
         let budget = Arc::new(Budget::new(1 << 20));
         let common = OutboxCommon {
             limits,
@@ -334,6 +334,22 @@ mod tests {
         assert_eq!(from(&outbox), Some(3), "nobody knows what is there");
         outbox.refill(Page::default());
         assert_eq!((from(&outbox), outbox.has_tail()), (None, false));
+    }
+
+    #[test]
+    fn a_tail_that_is_empty_is_no_reason_to_refuse_anything() {
+        let outbox = outbox_with(100, 0);
+        let with_tail = |tail| {
+            outbox.change_tail(&mut outbox.state(), |known| *known = tail);
+            outbox.is_over_quota(Instant::now())
+        };
+        // Something is on its way to the disk, and not there yet.
+        let mut tail = Tail::default();
+        tail.unwritten = 1;
+        assert!(!with_tail(tail));
+        let mut tail = Tail::default();
+        tail.add(Sequence(1), 1);
+        assert!(with_tail(tail));
     }
 
     #[test]
