@@ -18,6 +18,7 @@ mod over;
 mod power_cut;
 mod publisher;
 mod receiver;
+mod rights;
 mod unreadable;
 mod waiting;
 mod world;

@@ -147,13 +147,13 @@ impl Outbound {
     pub(crate) fn give_up(
         &mut self,
         sequences: Range<u64>,
-        unwanted: impl Fn(&Delivery) -> bool,
+        unwanted: impl Fn(PacketId, &Delivery) -> bool,
         mut released: impl FnMut(PacketId),
     ) -> usize {
         let mut given_up = 0;
         for id in sequences.map(packet_id) {
             let Some(stage @ Stage::Published(delivery, _)) = self.stage(id) else { continue };
-            if !unwanted(delivery) {
+            if !unwanted(id, delivery) {
                 continue;
             }
             given_up += 1;

@@ -98,7 +98,7 @@ impl Session {
     /// Gives up what is `unwanted` among the messages that would be sent again; how many. Of QoS 2 messages PUBREL is
     /// still sent, so that a peer that has got one already releases its Packet Identifier. Only for a session without
     /// a connection; see [`crate::Connection::give_up_resends`].
-    pub fn give_up(&mut self, unwanted: impl Fn(&Delivery) -> bool) -> usize {
+    pub fn give_up(&mut self, unwanted: impl Fn(PacketId, &Delivery) -> bool) -> usize {
         let sequences = self.outbound.first_sequence()..self.outbound.next_sequence();
         self.outbound.give_up(sequences, unwanted, |_| {})
     }

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tenbin_balancer::Rng;
-use tenbin_codec::QoS;
+use tenbin_codec::{PacketId, QoS};
 use tenbin_session::Delivery;
 
 use super::{AccessError, Rights, Settings, Standing};
 use crate::Config;
-use crate::durable::{Outcomes, Stored, place};
+use crate::durable::{Outcomes, SafeAt, Stored, place};
 use crate::lifecycle;
 use crate::outbox::Control;
 use crate::registry::{Client, Lease};
@@ -75,14 +75,15 @@ pub(crate) fn review(shared: &Shared, lease: &mut Lease, now: Instant) {
         }
     }
     let not_kept = NotKept::default();
-    let is_unwanted = |delivery: &Delivery| is_forbidden(&client.rights, delivery) && not_kept.note_sent(delivery);
+    let is_unwanted =
+        |id, delivery: &Delivery| is_forbidden(&client.rights, delivery) && not_kept.note_sent(id, delivery);
     let given_up = state.session.as_mut().map_or(0, |session| session.give_up(is_unwanted));
     if given_up > 0 {
         tracing::info!(client = ?client.id, given_up, "messages under way are no longer authorized");
     }
     let mut forbidden = client.outbox.withdraw(|delivery| is_forbidden(&client.rights, delivery));
     forbidden.retain(|delivery| delivery.share.is_some() || !not_kept.note(delivery));
-    not_kept.settle(shared, &client);
+    state.settled_at = state.settled_at.and(not_kept.settle(shared, &client));
     let mut rng = Rng::new(client.number);
     shared.router.keys_done(forbidden.iter().filter_map(HeldKey::of), client.number);
     handover.finish(forbidden, now, &mut rng);
@@ -91,31 +92,52 @@ pub(crate) fn review(shared: &Shared, lease: &mut Lease, now: Instant) {
 
 /// Messages that were given up and that are kept for the session on disk: until now.
 #[derive(Debug, Default)]
-pub(crate) struct NotKept(RefCell<Vec<NonZeroU64>>);
+pub(crate) struct NotKept {
+    done: RefCell<Vec<NonZeroU64>>,
+    /// Sent at QoS 2: the Packet Identifier is still needed, and no PUBLISH may come with it any more.
+    released: RefCell<Vec<Released>>,
+}
+
+/// A QoS 2 message that is given up as if PUBREC had come: by which identifier it was sent, where it is stored, and the number
+/// of its share group.
+pub(crate) type Released = (PacketId, NonZeroU64, Option<NonZeroU64>);
 
 impl NotKept {
     /// One that was not sent. Always true.
     pub(crate) fn note(&self, delivery: &Delivery) -> bool {
-        self.0.borrow_mut().extend(delivery.stored);
+        self.done.borrow_mut().extend(delivery.stored);
         true
     }
 
-    /// One that was sent: at QoS 2 its Packet Identifier is still needed. Always true.
-    pub(crate) fn note_sent(&self, delivery: &Delivery) -> bool {
-        delivery.qos == QoS::ExactlyOnce || self.note(delivery)
+    /// One that was sent. Always true.
+    pub(crate) fn note_sent(&self, id: PacketId, delivery: &Delivery) -> bool {
+        if delivery.qos != QoS::ExactlyOnce {
+            return self.note(delivery);
+        }
+        self.released.borrow_mut().extend(delivery.stored.map(|stored| (id, stored, delivery.share)));
+        true
     }
 
-    pub(crate) fn settle(self, shared: &Shared, client: &Client) {
-        let Some((durable, queue)) = shared.durable.as_ref().zip(client.outbox.stored()) else { return };
-        let mut outcomes = Outcomes::default();
-        for stored in self.0.into_inner() {
-            if let Stored::InOwn(sequence) = Stored::of(stored) {
-                outcomes.done.push(place(queue.id(), sequence));
-            }
-        }
-        if !outcomes.is_empty() {
-            durable.settle(&mut outcomes);
-        }
+    /// PUBREL of these is to leave when what has become of them is safe.
+    pub(crate) fn take_released(&self) -> Vec<Released> {
+        self.released.take()
+    }
+
+    /// Keeps what has become of them; when that is safe.
+    pub(crate) fn settle(self, shared: &Shared, client: &Client) -> SafeAt {
+        let Some((durable, queue)) = shared.durable.as_ref().zip(client.outbox.stored()) else { return SafeAt::NOW };
+        // What is in a share group's queue is the group's.
+        let own = |stored| match Stored::of(stored) {
+            Stored::InOwn(sequence) => Some(place(queue.id(), sequence)),
+            Stored::InGroup(_) => None,
+        };
+        let released = self.released.into_inner().into_iter();
+        let mut outcomes = Outcomes {
+            done: self.done.into_inner().into_iter().filter_map(own).collect(),
+            received: released.filter_map(|(id, stored, _)| Some((own(stored)?, id))).collect(),
+            ..Outcomes::default()
+        };
+        if outcomes.is_empty() { SafeAt::NOW } else { durable.settle(&mut outcomes) }
     }
 }
 

@@ -233,12 +233,14 @@ impl<S: Stream> ConnectionTask<S> {
     /// What may have changed since CONNECT, and what came right behind it.
     fn start(&mut self) -> Result<(), End> {
         self.set_timer();
+        let now = Instant::now();
+        // Whatever comes: nobody else ends these.
+        self.count_dropped_resends(now);
+        self.settle();
         if self.lease.is_superseded() {
             return Err(End::Control(Control::TakenOver));
         }
         self.take_rights_over()?;
-        let now = Instant::now();
-        self.count_dropped_resends(now);
         self.handle_input(now).map(|_| ())
     }
 
@@ -505,11 +507,16 @@ impl<S: Stream> ConnectionTask<S> {
         let rights = &self.lease.client.rights;
         let not_kept = NotKept::default();
         let is_forbidden =
-            |delivery: &Delivery| enforcement::is_forbidden(rights, delivery) && not_kept.note_sent(delivery);
-        let given_up = self.connection.give_up_resends(is_forbidden, Instant::now(), &mut self.transport.out);
+            |id, delivery: &Delivery| enforcement::is_forbidden(rights, delivery) && not_kept.note_sent(id, delivery);
+        let now = Instant::now();
+        let given_up = self.connection.give_up_resends(is_forbidden, now, &mut self.transport.out);
         if given_up > 0 {
             tracing::info!(client = ?self.lease.client.id, given_up, "messages under way are no longer authorized");
         }
+        for (packet_id, stored, share) in not_kept.take_released() {
+            self.received(packet_id, stored, share, now);
+        }
+        self.settle();
         not_kept.settle(&self.shared, &self.lease.client);
         match enforcement::catch_up(&self.shared, &mut self.lease) {
             Standing::Current => Ok(()),

@@ -129,7 +129,8 @@ impl Connection {
         if known || self.session.receive_maximum > 0 {
             self.close_received();
         }
-        if known && self.session.is_stored {
+        // Unknown: the one before may still wait to be safe, and the answer says that it is.
+        if self.session.is_stored {
             return Ok(Event::Released(ack.packet_id));
         }
         self.complete(ack.packet_id, now, out);

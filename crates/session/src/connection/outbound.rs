@@ -76,10 +76,11 @@ impl Connection {
     }
 
     /// As [`crate::Session::give_up`], for messages of earlier connections that still wait to be sent again. What has
-    /// been sent on this connection goes on.
+    /// been sent on this connection goes on. PUBREL of a stored message is left to the application, which says with
+    /// [`Connection::release`] that it may leave.
     pub fn give_up_resends(
         &mut self,
-        unwanted: impl Fn(&Delivery) -> bool,
+        unwanted: impl Fn(PacketId, &Delivery) -> bool,
         now: Instant,
         out: &mut WriteBuffer,
     ) -> usize {
@@ -88,7 +89,10 @@ impl Connection {
         let given_up = self.session.outbound.give_up(next..end, unwanted, |id| released.push(id));
         for id in released {
             self.sent_open += 1;
-            self.write_ack(PacketType::PubRel, id, ReasonCode::Success, now, out);
+            let is_stored = self.session.outbound.stage(id).is_some_and(|stage| stage.stored().is_some());
+            if !is_stored {
+                self.write_ack(PacketType::PubRel, id, ReasonCode::Success, now, out);
+            }
         }
         given_up
     }

@@ -45,7 +45,7 @@ fn what_is_given_up_is_not_sent_again_and_frees_its_id_and_quota() {
         let once = sent("unwanted", QoS::ExactlyOnce);
         sent("unwanted", QoS::AtLeastOnce);
         let last = sent("kept", QoS::ExactlyOnce);
-        let unwanted = |delivery: &Delivery| delivery.template.topic() == b"unwanted";
+        let unwanted = |_: PacketId, delivery: &Delivery| delivery.template.topic() == b"unwanted";
         if is_connected {
             side = side.reconnect(narrow);
             assert_eq!(side.published(), [(kept, true)]);
@@ -119,7 +119,7 @@ fn mqtt_4_4_0_1_what_is_open_is_sent_again_though_no_identifier_is_free() {
     side = side.reconnect(limits);
     assert_eq!(side.published(), held.map(|id| (id, true)));
     // It has been sent: it is too late to give it up, and nothing comes free.
-    assert_eq!(side.connection.give_up_resends(|_| true, side.now, &mut side.out), 0);
+    assert_eq!(side.connection.give_up_resends(|_, _| true, side.now, &mut side.out), 0);
     assert!(side.is_blocked(QoS::AtLeastOnce));
     for id in held {
         assert_delivered(side.take(puback(id)), id, ReasonCode::Success);
@@ -138,7 +138,7 @@ fn mqtt_4_4_0_1_giving_up_what_waits_lets_no_new_message_overtake() {
     side.handle(pubrec(2));
     side = side.reconnect(Limits { peer_receive_maximum: 1, ..Limits::default() });
     assert_eq!(side.answer(), pubrel(2));
-    let unwanted = |delivery: &Delivery| delivery.template.topic() == b"unwanted";
+    let unwanted = |_: PacketId, delivery: &Delivery| delivery.template.topic() == b"unwanted";
     assert_eq!(side.connection.give_up_resends(unwanted, side.now, &mut side.out), 1);
     assert!(side.is_blocked(QoS::AtLeastOnce));
     assert_delivered(side.take(pubcomp(2)), 2, ReasonCode::Success);
