@@ -8,7 +8,7 @@ use tenbin_codec::{TopicFilter, Will};
 use tenbin_session::{Publication, Session, SessionExpiry};
 
 use crate::auth::{Standing, enforcement};
-use crate::durable::{Durable, Outcomes, SafeAt, Stored, place};
+use crate::durable::{Durable, SafeAt, Stored, place};
 use crate::outbox::Booked;
 use crate::registry::{Client, Lease, PendingWill};
 use crate::router::{HeldKey, Published, Publisher};
@@ -297,17 +297,11 @@ fn forget_messages(shared: &Shared, lease: &Lease, session: &Session, durable: &
     if let Some(queue) = lease.client.outbox.stored() {
         durable.end_queue(&queue);
     }
-    let mut outcomes = Outcomes::default();
-    for (stored, share) in session.stored_in_flight() {
-        if let (Stored::InGroup(sequence), Some(share)) = (Stored::of(stored), share)
-            && let Some(queue) = shared.router.queue_of_group(share)
-        {
-            outcomes.done.push(place(queue.id(), sequence));
-        }
-    }
-    if !outcomes.is_empty() {
-        durable.settle(&mut outcomes);
-    }
+    let of_groups = session.stored_in_flight().filter_map(|(stored, share)| match Stored::of(stored) {
+        Stored::InGroup(sequence) => Some(place(shared.router.queue_of_group(share?)?.id(), sequence)),
+        Stored::InOwn(_) => None,
+    });
+    durable.done(of_groups);
 }
 
 /// The expiry queue looks at this session when something is due.

@@ -171,6 +171,12 @@ impl Durable {
         SafeAt::of_messages(log.end())
     }
 
+    /// As [`Durable::settle`], of messages that are done with.
+    pub(crate) fn done(&self, places: impl IntoIterator<Item = Place>) -> SafeAt {
+        let mut outcomes = Outcomes { done: places.into_iter().collect(), ..Outcomes::default() };
+        if outcomes.is_empty() { SafeAt::NOW } else { self.settle(&mut outcomes) }
+    }
+
     /// A message of a share group goes over to the queue of the member that it is sent to: where, what the delivery says of
     /// it, and its tag.
     pub(crate) fn own_place(&self, own: &StoredQueue, delivery: &mut Delivery) -> Option<(Place, Vec<u8>)> {

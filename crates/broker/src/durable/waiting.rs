@@ -6,7 +6,7 @@ use tenbin_store::spool::{QueueId, Sequence};
 
 use super::message::HEAD_BYTES;
 use super::queue::StoredQueue;
-use super::spooled::{Mark, Outcomes, place};
+use super::spooled::{Mark, place};
 use super::{Durable, PageOf};
 
 /// The tail of a queue: messages that wait on disk alone, behind those that are in memory.
@@ -195,11 +195,7 @@ impl Durable {
     /// run goes to nobody else `[MQTT-4.8.2-5]`.
     pub(crate) fn tail_of_group(&self, queue: &StoredQueue) -> Tail {
         let sent = self.spool.marks(queue.id()).into_iter().filter(|marked| Mark::of(marked.mark).is_some());
-        let mut outcomes = Outcomes::default();
-        outcomes.done.extend(sent.map(|marked| place(queue.id(), marked.sequence)));
-        if !outcomes.is_empty() {
-            self.settle(&mut outcomes);
-        }
+        self.done(sent.map(|marked| place(queue.id(), marked.sequence)));
         Tail::of(self, queue.id())
     }
 
@@ -278,7 +274,7 @@ mod tests {
         drop(log);
         let packet_id = tenbin_codec::PacketId::new(7).unwrap();
         let sent = vec![(place(queue.id(), Sequence(1)), packet_id), (place(queue.id(), Sequence(4)), packet_id)];
-        durable.settle(&mut Outcomes { sent, ..Outcomes::default() });
+        durable.settle(&mut crate::durable::Outcomes { sent, ..Default::default() });
         let mut tail = durable.tail_of_session(&queue);
         assert_eq!((tail.messages(), tail.bytes()), (8, 8 * bytes as u64));
         for sequence in [2, 3, 5, 6, 7, 8, 9] {

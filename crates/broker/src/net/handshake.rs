@@ -20,7 +20,7 @@ use super::storing;
 use super::transport::Transport;
 use super::weight::{DEFAULT_WEIGHT, weight_in};
 use crate::auth::{Action, AuthRequest, Principal};
-use crate::durable::{Outcomes, SafeAt, Stored, UnderWay, place};
+use crate::durable::{SafeAt, Stored, UnderWay, place};
 use crate::lifecycle::{self, Beginning, Begun};
 use crate::registry::{Lease, NoClaim};
 use crate::shared::Shared;
@@ -258,17 +258,15 @@ async fn read_under_way(shared: &Shared, lease: &mut Lease) -> bool {
     lease.state.has_unread = false;
     let now = Instant::now();
     let session = lease.state.session.get_or_insert_with(|| Box::new(Session::stored()));
-    let mut outcomes = Outcomes::default();
+    let mut done = Vec::new();
     for UnderWay { packet_id, stored, delivery } in under_way {
         let restored = delivery.map_or(Restored::Released(stored), Restored::Published);
         if !session.restore_sent(packet_id, restored, now) {
             tracing::error!(client = ?lease.client.id, %packet_id, "two messages under way have one identifier");
-            outcomes.done.push(place(queue.id(), Stored::of(stored).sequence()));
+            done.push(place(queue.id(), Stored::of(stored).sequence()));
         }
     }
-    if !outcomes.is_empty() {
-        durable.settle(&mut outcomes);
-    }
+    durable.done(done);
     true
 }
 

@@ -97,9 +97,7 @@ fn take_page(shared: &Shared, client: &Client, mut page: Page, durable: &Durable
     }
     shared.metrics.dropped_expired.add(over.len() as u64);
     let Some(queue) = client.outbox.stored() else { return };
-    let mut outcomes = Outcomes::default();
-    outcomes.done.extend(over.into_iter().map(|stored| place(queue.id(), stored.sequence())));
-    durable.settle(&mut outcomes);
+    durable.done(over.into_iter().map(|stored| place(queue.id(), stored.sequence())));
 }
 
 impl Storing {

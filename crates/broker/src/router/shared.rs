@@ -17,7 +17,7 @@ use super::share_rules::GroupRules;
 use super::waiting::Waiting;
 use super::{Grant, Receiver};
 use crate::clock::Moment;
-use crate::durable::{Durable, Outcomes, Stored, StoredQueue, place};
+use crate::durable::{Durable, Stored, StoredQueue, place};
 use crate::metrics::Metrics;
 use crate::outbox::{Booked, Budget, Outbox, OutboxLimits, Tally};
 
@@ -214,9 +214,7 @@ impl SharedGroup {
     /// A message is not kept any more.
     fn done(&self, stored: NonZeroU64) {
         let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) else { return };
-        let mut outcomes = Outcomes::default();
-        outcomes.done.push(place(queue.id(), Stored::of(stored).sequence()));
-        durable.settle(&mut outcomes);
+        durable.done([place(queue.id(), Stored::of(stored).sequence())]);
     }
 
     /// What the balancer gets to know of a message that it chose a member for before.
