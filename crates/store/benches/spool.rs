@@ -31,7 +31,8 @@ use std::{
 };
 
 use fjall::{Database, KeyspaceCreateOptions, PersistMode};
-use tenbin_store::spool::{Limit, Messages, Options, Place, Position, QueueId, Sequence, Spool, Sync};
+use tenbin_store::Sync;
+use tenbin_store::spool::{Limit, Messages, Options, Place, Position, QueueId, Sequence, Spool};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

@@ -7,5 +7,7 @@
 mod directory;
 pub mod spool;
 pub mod state;
+mod sync;
 
 pub use directory::{DirectoryError, LockedDirectory};
+pub use sync::Sync;

@@ -68,7 +68,7 @@ pub use batch::{Batch, TooLarge};
 pub use health::{Health, Stats};
 pub use inspect::{Checked, CheckedSegment, check, dump};
 pub use names::{Body, Marked, Origin, Place, Position, QueueId, Sequence};
-pub use options::{Options, Sync};
+pub use options::Options;
 pub use reading::{Limit, Messages, ReadError, Stored};
 pub use recovery::{OpenError, Recovered};
 pub use snapshot::Snapshot;

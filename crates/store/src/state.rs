@@ -37,7 +37,7 @@ use std::thread::JoinHandle;
 
 pub use backend::{Backend, BackendError, Batch};
 pub use health::{Health, Stats};
-pub use options::{Options, Sync};
+pub use options::Options;
 pub use snapshot::{Dropped, Snapshot};
 pub use table::Table;
 pub use wakers::Wake;
@@ -148,7 +148,8 @@ impl State {
     }
 
     /// What was dropped when the state was opened, since a crash had torn it, in one line for people. With
-    /// [`Sync::Always`] it was never confirmed; with another policy it is everything from the first torn change on.
+    /// [`Sync::Always`](crate::Sync::Always) it was never confirmed; with another policy it is everything from the first torn
+    /// change on.
     pub fn cut_off(&self) -> Option<String> {
         let backend = self.shared.backend.lock().unwrap_or_else(PoisonError::into_inner);
         backend.as_ref().and_then(|backend| backend.cut_off())
@@ -159,7 +160,7 @@ impl State {
         self.shared.last()
     }
 
-    /// Whether the changes up to this one are durable, in the sense of [`Sync`].
+    /// Whether the changes up to this one are durable, in the sense of [`Sync`](crate::Sync).
     #[inline]
     pub fn is_done(&self, ticket: Ticket) -> bool {
         ticket <= self.shared.done()

@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tenbin_store::LockedDirectory;
-use tenbin_store::state::{Change, Options, State, Sync, Table};
+use tenbin_store::state::{Change, Options, State, Table};
+use tenbin_store::{LockedDirectory, Sync};
 
 /// A disk that is a file.
 struct Disk {

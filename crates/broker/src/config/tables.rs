@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tenbin_codec::TopicName;
-use tenbin_store::state::Sync;
+use tenbin_store::Sync;
 
 use super::range::Ranged;
 use crate::outbox::WhenFull;

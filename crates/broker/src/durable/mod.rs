@@ -38,9 +38,9 @@ use std::time::{Duration, Instant};
 use endings::Endings;
 use error::Cause;
 use published_wills::PublishedWills;
-use tenbin_store::LockedDirectory;
 use tenbin_store::spool::{self, Recovered, Spool};
-use tenbin_store::state::{Change, Health, Options, State, Stats, Sync, Table};
+use tenbin_store::state::{Change, Health, Options, State, Stats, Table};
+use tenbin_store::{LockedDirectory, Sync};
 use tokio::sync::oneshot;
 
 pub(crate) use asked_wake::AskedWake;
@@ -101,11 +101,6 @@ impl Durable {
         let directory = LockedDirectory::open(directory).map_err(Cause::Directory)?;
         let options = Options { sync, ..Options::default() };
         let state = State::open(&directory, options, health::log).map_err(Cause::Open)?;
-        let sync = match sync {
-            Sync::Always => spool::Sync::Always,
-            Sync::Interval(interval) => spool::Sync::Interval(interval),
-            Sync::Never => spool::Sync::Never,
-        };
         let options = spool::Options { sync, ..spool::Options::default() };
         let (spool, recovered) = Spool::open(&directory.path().join("spool"), options).map_err(Cause::Spool)?;
         let spool = Arc::new(spool);

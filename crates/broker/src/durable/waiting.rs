@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn a_tail_of_the_last_run_counts_what_is_taken_out_of_it() {
         let directory = tempfile::tempdir().unwrap();
-        let durable = Durable::open(directory.path(), tenbin_store::state::Sync::Never).unwrap();
+        let durable = Durable::open(directory.path(), tenbin_store::Sync::Never).unwrap();
         let queue = StoredQueue::of_session(std::num::NonZeroU64::MIN, 1);
         let topic = tenbin_codec::TopicName::try_from("topic").unwrap();
         let publication = tenbin_session::Publication::new(topic, vec![b'x'; 100].into());

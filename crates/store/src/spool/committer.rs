@@ -13,7 +13,7 @@ use super::{
     disk::{Disk, DiskFile, write_all},
     log::Failure,
     names::Position,
-    options::{Options, Sync},
+    options::Options,
     pending::Part,
     reclaim::Reclaim,
     record::Spot,
@@ -22,6 +22,7 @@ use super::{
     shared::Shared,
     window::{Found, Window},
 };
+use crate::Sync;
 
 /// Takes what was appended, writes it, has the disk confirm it, and says so. What is appended meanwhile is the next
 /// write: nobody waits for company.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::Sync;
+
 /// How a spool is run. [`Default`] is what the broker does when nobody says otherwise.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -39,23 +41,4 @@ impl Options {
             ..self
         }
     }
-}
-
-/// When what was appended is on the disk, and so what can be lost.
-///
-/// | policy | killed (`kill -9`) | power cut |
-/// |---|---|---|
-/// | `Always` | nothing that was durable | nothing that was durable |
-/// | `Interval` | nothing that was durable | what was appended in the last interval |
-/// | `Never` | nothing that was durable | what the system had not written yet, at most a segment |
-///
-/// What is lost is always the end of the log: what remains has no gap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sync {
-    /// Durable is what `fdatasync` has confirmed. All that came while one was running is confirmed by the next.
-    Always,
-    /// Durable is what was written. It is confirmed this often, at least daily, and whenever 8 MiB are not.
-    Interval(Duration),
-    /// Durable is what was written. It is confirmed when a segment is full; before, the system decides.
-    Never,
 }

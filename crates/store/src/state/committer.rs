@@ -5,7 +5,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::backend::{Opener, Opening};
 use super::shared::{Shared, Taken};
-use super::{BackendError, Batch, Health, Sync};
+use super::{BackendError, Batch, Health};
+use crate::Sync;
 
 /// The thread that writes. Whatever fails, nothing is forgotten that is not durable: it is applied again, to a database
 /// that was closed and opened anew, since one whose confirmation has failed once may confirm the next time what it has

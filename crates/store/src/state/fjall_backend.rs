@@ -12,7 +12,8 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
 use super::backend::Opening;
 use super::journal::{self, Cut, Unconfirmed};
-use super::{Backend, BackendError, Batch, Sync, Table};
+use super::{Backend, BackendError, Batch, Table};
+use crate::Sync;
 use crate::directory::sync_parent;
 
 pub(super) struct FjallBackend {

@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use super::backend::Opening;
 use super::fjall_backend::{FjallBackend, mark};
 use super::journal::{self, Seen, Unconfirmed};
-use super::{Backend as _, BackendError, OpenError, Sync, Table, has_known_version};
-use crate::LockedDirectory;
+use super::{Backend as _, BackendError, OpenError, Table, has_known_version};
+use crate::{LockedDirectory, Sync};
 
 /// What the state of a directory holds, as opening it would find it. Nothing in the directory is changed.
 ///

@@ -11,6 +11,7 @@ use super::backend::Opening;
 use super::fjall_backend::FjallBackend;
 use super::memory_backend::{Fault, MemoryDisk};
 use super::*;
+use crate::Sync;
 
 /// Only failing tests wait so long.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -9,9 +9,8 @@ use std::{
 };
 
 use super::{SMALL, model::read_all, place};
-use crate::spool::{
-    Body, Limit, Marked, OpenError, Options, Origin, QueueId, Sequence, Spool, Sync, TooLarge, check, dump,
-};
+use crate::Sync;
+use crate::spool::{Body, Limit, Marked, OpenError, Options, Origin, QueueId, Sequence, Spool, TooLarge, check, dump};
 
 /// A directory that is gone afterwards.
 struct Scratch(PathBuf);

@@ -16,7 +16,8 @@ use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 
 pub(super) use memory_disk::MemoryDisk;
 
-use super::{Options, Place, QueueId, Sequence, Sync};
+use super::{Options, Place, QueueId, Sequence};
+use crate::Sync;
 
 /// Small enough for a few messages to fill a segment.
 const SMALL: Options = Options { sync: Sync::Always, segment_bytes: 4096, write_bytes: 1024, congested_bytes: 8192 };

@@ -8,8 +8,9 @@ use super::{
     rig::{End, Rig},
     untagged,
 };
+use crate::Sync;
 use crate::spool::{
-    OpenError, Options, QueueId, Sync,
+    OpenError, Options, QueueId,
     segment::{FIRST_RECORD, Header, log_name},
 };
 

@@ -11,7 +11,8 @@ use super::{
     memory_disk::Faults,
     rig::{End, Rig},
 };
-use crate::spool::{Health, Options, Sync, reclaim::Pieces};
+use crate::Sync;
+use crate::spool::{Health, Options, reclaim::Pieces};
 
 #[derive(Clone, Debug)]
 enum Step {

@@ -6,8 +6,9 @@ use super::{
     memory_disk::{Faults, MemoryDisk},
     model::{Call, Model},
 };
+use crate::Sync;
 use crate::spool::{
-    Options, Position, Spool, Sync,
+    Options, Position, Spool,
     committer::{Committer, Step},
     reclaim::Pieces,
     recovery::OpenError,
