@@ -6,6 +6,7 @@ mod connection;
 mod ending;
 mod handshake;
 mod held_back;
+mod input;
 mod lag;
 mod listener;
 mod load_reports;

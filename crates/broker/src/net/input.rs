@@ -1,0 +1,87 @@
+//! What has come from the client: taken apart, applied as one batch, and acknowledged.
+
+use std::time::Instant;
+
+use tenbin_codec::{Decoded, QoS, ReasonCode};
+use tenbin_session::PendingAck;
+
+use super::connection::{ConnectionTask, Turn};
+use super::ending::End;
+use super::stream::Stream;
+use super::words::words;
+use crate::router::Flushed;
+
+impl<S: Stream> ConnectionTask<S> {
+    /// Decodes and applies all whole packets that have come, as one batch.
+    pub(super) fn handle_input(&mut self, now: Instant) -> Result<Turn, End> {
+        let applied = self.apply_input(now);
+        // Also before an end: what came before it is legal and has been taken.
+        let Flushed { pressure, safe_at } = self.publisher.flush(&self.shared.router, now);
+        let reached_itself = self.publisher.take_reached_itself();
+        if self.acks.is_empty() {
+            return applied.map(|()| if pressure { Turn::Over } else { Turn::GoesOn });
+        }
+        // PUBRECs, the client's own messages, PUBACKs: one that waits for a PUBACK finds what it published and
+        // subscribed to before it. PUBACKs and PUBRECs have an order of their own each. [MQTT-4.6.0-2], [MQTT-4.6.0-3]
+        self.hold_batch_until(safe_at);
+        let mut acks = std::mem::take(&mut self.acks);
+        if reached_itself {
+            for (ack, reason) in acks.extract_if(.., |(ack, _)| ack.qos == QoS::ExactlyOnce) {
+                self.acknowledge_when_safe(ack, reason, now);
+            }
+            self.send_own(now);
+        }
+        for (ack, reason) in acks.drain(..) {
+            self.acknowledge_when_safe(ack, reason, now);
+        }
+        self.acks = acks;
+        self.end_held_batch();
+        applied.map(|()| if pressure { Turn::Over } else { Turn::ReceiversFirst })
+    }
+
+    #[inline]
+    pub(super) fn acknowledge(&mut self, ack: PendingAck, reason: ReasonCode, now: Instant) {
+        let out = &mut self.transport.out;
+        match words(reason) {
+            Some(words) => self.connection.refuse(ack, reason, words, now, out),
+            None => self.connection.acknowledge(ack, reason, now, out),
+        }
+    }
+
+    fn apply_input(&mut self, now: Instant) -> Result<(), End> {
+        let (mut received, mut packets) = (0, 0);
+        let result = loop {
+            if self.throttle.is_paused() {
+                break Ok(());
+            }
+            if self.take_plain(now) {
+                (received, packets) = (received + 1, packets + 1);
+                continue;
+            }
+            let packet = match self.decoder.decode(&mut self.transport.input) {
+                Ok(Decoded::Packet(packet)) => {
+                    packets += 1;
+                    packet
+                }
+                Ok(Decoded::NeedMore(_)) => break Ok(()),
+                Err(error) => break Err(End::Violation(error.into())),
+            };
+            let report = self.report_in(&packet);
+            let applied = match self.connection.handle_packet(packet, now, &mut self.transport.out) {
+                Ok(event) => self.apply(event, now, &mut received),
+                Err(violation) => Err(End::Violation(violation)),
+            };
+            if let Err(end) = applied {
+                break Err(end);
+            }
+            if let Some(report) = report {
+                self.take_report(report.as_bytes(), now);
+            }
+        };
+        self.tell_acknowledged();
+        self.settle();
+        self.shared.metrics.messages_received.add(received);
+        self.shared.metrics.packets_received.add(packets);
+        result
+    }
+}
