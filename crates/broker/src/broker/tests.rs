@@ -3,4 +3,5 @@
 mod client;
 mod in_memory;
 mod outstanding;
+mod taken_over;
 mod wills;

@@ -1,0 +1,90 @@
+//! A client that comes twice at once.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use tenbin_codec::{Connect, ConnectProperties, Packet, ProtocolVersion, Text, WriteBuffer};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+
+use super::in_memory::{PEER, exchange};
+use crate::{Broker, Config};
+
+/// One whose session lasts has said that it comes.
+async fn comes(broker: &Broker, maximum_packet_size: Option<NonZeroU32>) -> DuplexStream {
+    let (mut stream, other_end) = duplex(4096);
+    broker.serve(other_end, PEER);
+    let properties = ConnectProperties {
+        session_expiry_interval: Some(u32::MAX),
+        maximum_packet_size,
+        ..ConnectProperties::default()
+    };
+    let connect = Connect::new(ProtocolVersion::V5, Text::from_static("client"));
+    let mut out = WriteBuffer::new();
+    let connect = Connect { clean_start: false, properties, ..connect };
+    Packet::Connect(Box::new(connect)).encode(ProtocolVersion::V5, &mut out);
+    stream.write_all(&out.to_bytes()).await.unwrap();
+    stream
+}
+
+/// Packet type, and what is behind the length.
+async fn packet(stream: &mut DuplexStream) -> (u8, Vec<u8>) {
+    let first = stream.read_u8().await.unwrap();
+    let (mut length, mut shift) = (0, 0);
+    loop {
+        let byte = usize::from(stream.read_u8().await.unwrap());
+        length |= (byte & 0x7F) << shift;
+        shift += 7;
+        if byte < 0x80 {
+            break;
+        }
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await.unwrap();
+    (first >> 4, body)
+}
+
+/// Lets the other tasks of this thread go as far as they can.
+async fn settle() {
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_too_large_to_be_sent_again_is_over_though_the_connection_is_taken_over_as_it_begins() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], ..Config::default() };
+    let broker = Broker::builder().config(config).store(directory.path()).start().await.unwrap();
+    let durable = broker.shared.durable.clone().unwrap();
+    let mut client = comes(&broker, None).await;
+    assert_eq!(packet(&mut client).await.0, 2, "CONNACK");
+    exchange(&mut client, b"\x82\x07\0\x01\0\0\x01t\x01", b"\x90\x04\0\x01\0\x01").await;
+    let (mut publisher, other_end) = duplex(4096);
+    broker.serve(other_end, PEER);
+    exchange(&mut publisher, b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01p", &[0x20, 2, 0, 0]).await;
+    let large = [&b"\x32\xad\x02\0\x01t\0\x01"[..], &[b'x'; 296]].concat();
+    exchange(&mut publisher, &large, &[0x40, 2, 0, 1]).await;
+    assert_eq!(packet(&mut client).await.0, 3, "PUBLISH");
+    drop(client);
+    while broker.connections() > 1 {
+        tokio::task::yield_now().await;
+    }
+    exchange(&mut publisher, b"\x32\x06\0\x01t\0\x02x", &[0x40, 2, 0, 2]).await;
+    // As long as somebody appends, nothing is read: the second connection comes while the first waits for its page.
+    let appending = durable.append();
+    let small = NonZeroU32::new(100);
+    let mut first = comes(&broker, small).await;
+    settle().await;
+    let mut second = comes(&broker, small).await;
+    settle().await;
+    drop(appending);
+    assert_eq!(packet(&mut first).await.0, 2, "CONNACK");
+    assert_eq!(packet(&mut first).await, (14, vec![0x8E]), "DISCONNECT: session taken over");
+    assert_eq!(packet(&mut second).await.0, 2, "CONNACK");
+    let (packet_type, publish) = packet(&mut second).await;
+    assert_eq!(packet_type, 3, "PUBLISH");
+    second.write_all(&[0x40, 2, publish[3], publish[4]]).await.unwrap();
+    exchange(&mut second, &[0xC0, 0], &[0xD0, 0]).await;
+    assert!(durable.flush(Duration::from_secs(60)));
+    assert_eq!(durable.spool_stats().waiting, 0);
+}
