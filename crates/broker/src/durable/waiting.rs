@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 
+use tenbin_session::Delivery;
 use tenbin_store::spool::{QueueId, Sequence};
 
 use super::message::HEAD_BYTES;
 use super::queue::StoredQueue;
-use super::spooled::{Mark, place};
-use super::{Durable, PageOf};
+use super::spooled::{Mark, Outcomes, place};
+use super::{Durable, Page, PageOf};
 
 /// The tail of a queue: messages that wait on disk alone, behind those that are in memory.
 ///
@@ -101,8 +102,27 @@ impl Tail {
         self.reading = None;
     }
 
+    /// Takes out what a page has that was read of it: gives each message to `put`, in order. Returned are the places that are
+    /// done with: their time is over, or they are no messages.
+    pub(crate) fn take_page(&mut self, page: Page, mut put: impl FnMut(Delivery)) -> Vec<Sequence> {
+        let last = page.messages.last().map(|(sequence, _)| *sequence);
+        let mut over = Vec::new();
+        for (sequence, delivery) in page.messages {
+            // What is not known here is in memory already, or under way.
+            if !self.take(sequence, delivery.as_ref().map_or(0, |delivery| delivery.template.len())) {
+                continue;
+            }
+            match delivery {
+                Some(delivery) => put(delivery),
+                None => over.push(sequence),
+            }
+        }
+        self.end_reading(last, page.is_broken);
+        over
+    }
+
     /// Takes out one message that has been read, `bytes` long. False if it was not in here.
-    pub(crate) fn take(&mut self, Sequence(sequence): Sequence, bytes: usize) -> bool {
+    fn take(&mut self, Sequence(sequence): Sequence, bytes: usize) -> bool {
         let at = self.behind(sequence);
         let Some((first, last)) = self.stretches.get_mut(at).filter(|(first, _)| *first <= sequence) else {
             return false;
@@ -127,7 +147,7 @@ impl Tail {
 
     /// The page has been read and taken, up to `last`; `None`: there was nothing in it. What the tail had in that stretch of
     /// the queue when it was asked for, and the page has not, is not there any more. What came in before it since then is.
-    pub(crate) fn end_reading(&mut self, last: Option<Sequence>, is_broken: bool) {
+    fn end_reading(&mut self, last: Option<Sequence>, is_broken: bool) {
         let Some((from, end)) = self.reading.take() else { return };
         let to = match last {
             Some(Sequence(last)) => last,
@@ -199,7 +219,7 @@ impl Durable {
         Tail::of(self, queue.id())
     }
 
-    /// The page that a tail begins with; until [`Tail::end_reading`] there is no other.
+    /// The page that a tail begins with; until [`Tail::take_page`] there is no other.
     pub(crate) fn first_page(queue: &StoredQueue, tail: &mut Tail, bytes: usize) -> Option<PageOf> {
         let from = tail.first()?;
         tail.begin_reading();
@@ -209,6 +229,12 @@ impl Durable {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
+    use bytes::{Bytes, BytesMut};
+    use tenbin_codec::{QoS, TopicName};
+    use tenbin_session::Publication;
+
     use super::*;
 
     fn tail(sequences: &[u64]) -> Tail {
@@ -228,6 +254,34 @@ mod tests {
         assert_eq!((tail.messages(), tail.bytes()), (4, 40));
         assert!([12, 7, 9, 11].into_iter().all(|sequence| tail.take(Sequence(sequence), 10)));
         assert_eq!((tail.messages(), tail.bytes(), tail.is_empty()), (0, 0, true));
+    }
+
+    #[test]
+    fn what_of_a_page_the_tail_knows_is_taken_and_the_rest_is_somewhere_else() {
+        let publication = Publication::new(TopicName::try_from("t").unwrap(), Bytes::from_static(b"x"));
+        let delivery = Delivery::new(publication.template(&mut BytesMut::new()), QoS::AtLeastOnce, false);
+        let page = |sequences: &[(u64, bool)], is_broken| {
+            let message = |&(sequence, is_over): &(u64, bool)| {
+                let stored = NonZeroU64::new(sequence);
+                (Sequence(sequence), (!is_over).then(|| Delivery { stored, ..delivery.clone() }))
+            };
+            Page { messages: sequences.iter().map(message).collect(), is_broken }
+        };
+        let mut tail = tail(&[11, 12, 14, 15, 16]);
+        let mut taken = Vec::new();
+        let mut take = |tail: &mut Tail, page| {
+            let over = tail.take_page(page, |delivery| taken.extend(delivery.stored.map(NonZeroU64::get)));
+            over.into_iter().map(|Sequence(sequence)| sequence).collect::<Vec<_>>()
+        };
+        tail.begin_reading();
+        tail.add(Sequence(10), 10);
+        // The twelfth is gone, the thirteenth with somebody.
+        assert_eq!(take(&mut tail, page(&[(11, false), (13, false), (14, true)], true)), [14]);
+        assert_eq!((&tail.stretches, tail.is_being_read()), (&VecDeque::from([(10, 10), (15, 16)]), false));
+        tail.begin_reading();
+        assert_eq!(take(&mut tail, page(&[(10, false), (13, true), (15, false)], false)), [0; 0]);
+        assert_eq!(taken, [11, 10, 15]);
+        assert_eq!(tail.stretches, [(16, 16)]);
     }
 
     #[test]

@@ -137,8 +137,7 @@ impl Outbox {
         let runs_out = messages < REFILL_BELOW && bytes < REFILL_BELOW_BYTES;
         let may_read = |tail: &&mut Box<Tail>| runs_out && !tail.is_being_read() && tail.unwritten == 0;
         let tail = state.tail.as_mut().filter(may_read)?;
-        let page = Durable::first_page(&*self.stored.load_full()?, tail, PAGE_BYTES)?;
-        Some(page)
+        Durable::first_page(&*self.stored.load_full()?, tail, PAGE_BYTES)
     }
 
     /// Receiver: takes a page that was read into the queue. What is returned is not sent, and is done with: its time is over,
@@ -146,25 +145,12 @@ impl Outbox {
     pub(crate) fn refill(&self, page: Page) -> Vec<Stored> {
         let mut guard = self.state();
         let State { queue, tail, attached, .. } = &mut *guard;
-        let mut over = Vec::new();
-        let Some(known) = tail.as_mut().filter(|tail| *attached && tail.is_being_read()) else { return over };
-        let last = page.messages.last().map(|(sequence, _)| *sequence);
-        for (sequence, delivery) in page.messages {
-            // What is not known here is in the queue already, or under way.
-            let bytes = delivery.as_ref().map_or(0, |delivery| delivery.template.len());
-            if !known.take(sequence, bytes) {
-                continue;
-            }
-            match delivery {
-                Some(delivery) => queue.append(delivery, Reader::Present),
-                None => over.push(Stored::new(sequence, false)),
-            }
-        }
-        known.end_reading(last, page.is_broken);
+        let Some(known) = tail.as_mut().filter(|tail| *attached && tail.is_being_read()) else { return Vec::new() };
+        let over = known.take_page(page, |delivery| queue.append(delivery, Reader::Present));
         queue.settle(&self.common.budget);
         self.change_tail(&mut guard, |_| {});
         self.at_rest.store(false, Ordering::Relaxed);
-        over
+        over.into_iter().map(|sequence| Stored::new(sequence, false)).collect()
     }
 
     /// Changes what is known of the tail, and what others see of it.

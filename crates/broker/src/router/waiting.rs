@@ -159,14 +159,14 @@ impl SharedGroup {
     pub(super) fn dispatch_waiting(&self, now: Moment, rng: &mut Rng) {
         loop {
             while self.change_line(|line| self.dispatch_some(line, now, rng)) {}
-            if !self.read_on(now) {
+            if !self.read_on() {
                 return;
             }
         }
     }
 
     /// Reads the next page of what waits on disk, if nothing else waits; whether there was one.
-    fn read_on(&self, now: Moment) -> bool {
+    fn read_on(&self) -> bool {
         let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) else { return false };
         let begun = self.change_line(|line| {
             let is_wanted = line.queue.is_empty() && line.handovers == 0 && !line.tail.is_being_read();
@@ -174,34 +174,19 @@ impl SharedGroup {
         });
         let Some(page) = begun else { return false };
         let page = durable.read_now(page);
-        let mut over = Outcomes::default();
-        let last = page.messages.last().map(|(sequence, _)| *sequence);
-        let is_read = self.change_line(|line| {
-            let mut is_read = false;
-            for (sequence, delivery) in page.messages {
-                let bytes = delivery.as_ref().map_or(0, |delivery| delivery.template.len());
-                // What is not known here is with a member.
-                if !line.tail.take(sequence, bytes) {
-                    continue;
-                }
-                is_read = true;
-                match delivery {
-                    Some(delivery) => {
-                        let delivery = Delivery { share: Some(self.number()), ..delivery };
-                        line.queue.append(delivery, Reader::Present);
-                    }
-                    None => over.done.push(place(queue.id(), sequence)),
-                }
-            }
-            line.tail.end_reading(last, page.is_broken);
-            is_read || last.is_some()
+        let (has_any, is_broken) = (!page.messages.is_empty(), page.is_broken);
+        let over = self.change_line(|line| {
+            let Line { queue, tail, .. } = line;
+            tail.take_page(page, |delivery| {
+                queue.append(Delivery { share: Some(self.number()), ..delivery }, Reader::Present);
+            })
         });
         if !over.is_empty() {
-            self.queues.metrics.dropped_expired.add(over.done.len() as u64);
-            durable.settle(&mut over);
+            self.queues.metrics.dropped_expired.add(over.len() as u64);
+            let done = over.into_iter().map(|sequence| place(queue.id(), sequence)).collect();
+            durable.settle(&mut Outcomes { done, ..Outcomes::default() });
         }
-        let _ = now;
-        is_read && !page.is_broken
+        has_any && !is_broken
     }
 
     /// Messages are going to be taken from a member: until [`SharedGroup::end_handover`], new ones wait.
