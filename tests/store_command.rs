@@ -62,6 +62,9 @@ fn what_a_broker_has_left_is_fine_and_all_of_it_is_shown() {
     assert_eq!(topics, ["news/1", "news/2", "news/3", "jobs", "jobs"]);
     assert!(waiting.iter().all(|line| line.get("payload").is_none()));
     assert_eq!(waiting[2]["subscription_identifiers"], json!([7]));
+    assert!(waiting[2]["share_key"].is_null(), "{:?}", waiting[2]);
+    assert_eq!(waiting[3]["share_key"].as_str().map(str::len), Some(16), "both are of one client");
+    assert_eq!(waiting[3]["share_key"], waiting[4]["share_key"]);
     assert_eq!((&waiting[0]["qos"], &waiting[1]["qos"]), (&json!(1), &json!(2)));
     assert!(waiting[0]["expires"].is_null() && waiting[2]["expires"].as_u64().expect("a time") > 1_700_000_000_000);
     let dumped = dump(stage.path(), &["--messages", "--payloads"]);

@@ -1,4 +1,3 @@
-use std::hash::RandomState;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime};
@@ -20,7 +19,7 @@ use crate::metrics::Metrics;
 use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits, WhenFull};
 use crate::registry::{Client, ClientRegistry, RememberedSpeeds};
 use crate::report_carriers::ListenerCarriers;
-use crate::router::{GroupQueues, RetainedLimits, Router};
+use crate::router::{GroupQueues, KeyHasher, RetainedLimits, Router};
 use crate::slow_receivers::SlowReceivers;
 use crate::threads::Threads;
 
@@ -77,7 +76,7 @@ impl Shared {
         let metrics = Arc::<Metrics>::default();
         let budget = Arc::new(Budget::new(config.queue_total_bytes_maximum()));
         let groups = GroupQueues {
-            hasher: RandomState::new(),
+            keys: KeyHasher::new(&durable.as_ref().map_or_else(durable::new_secret, |durable| durable.hash_key())),
             limits: queue_limits(&config, durable.is_some()),
             budget: Arc::clone(&budget),
             metrics: Arc::clone(&metrics),
@@ -95,7 +94,7 @@ impl Shared {
             registry: ClientRegistry::default(),
             speeds: RememberedSpeeds::new(
                 config.remembered_speeds(),
-                durable.as_ref().map_or_else(durable::new_speed_key, |durable| durable.speed_key()),
+                durable.as_ref().map_or_else(durable::new_secret, |durable| durable.speed_key()),
             ),
             clock,
             durable,

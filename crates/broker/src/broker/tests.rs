@@ -3,5 +3,6 @@
 mod client;
 mod in_memory;
 mod outstanding;
+mod share_backlog;
 mod taken_over;
 mod wills;

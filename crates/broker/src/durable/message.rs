@@ -1,10 +1,12 @@
-//! A message that waits, as bytes: a body that all its places have in common, and a tag for each place of a session.
+//! A message that waits, as bytes: a body that all its places have in common, and a tag for each place.
 //!
 //! ```text
 //!   body   1 | published QoS 1, RETAIN 4 | expires 8 | bytes of properties 4 | Topic Name | properties | payload
-//!   tag    QoS 1, RETAIN 4 | Subscription Identifiers, 4 each; or nothing: as it was published, RETAIN 0
+//!   tag    of a session: QoS 1, RETAIN 4 | Subscription Identifiers, 4 each; or nothing: as it was published, RETAIN 0
+//!          of a share group: hash of what its member is chosen by 8; or nothing. No session's tag is as long
 //! ```
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -39,6 +41,12 @@ pub(super) fn put_tag(delivery: &Delivery, tag: &mut Vec<u8>) {
     identifiers.iter().take(IDENTIFIERS_MAX).for_each(|identifier| tag.extend_from_slice(&identifier.to_le_bytes()));
 }
 
+/// What a share group's place has of its own.
+pub(super) fn put_group_tag(delivery: &Delivery, tag: &mut Vec<u8>) {
+    tag.clear();
+    tag.extend(delivery.share_key.iter().flat_map(|key| key.get().to_le_bytes()));
+}
+
 /// The delivery that a body and a tag say, and whether its time is over.
 ///
 /// # Errors
@@ -55,7 +63,10 @@ pub(super) fn decode(body: Bytes, tag: &[u8], clock: WallClock) -> Result<(Deliv
         expires_at: clock.to_instant(expires),
         ..Delivery::new(template, published_qos, false)
     };
-    if let Some((&flags, identifiers)) = tag.split_first() {
+    if let Ok(key) = tag.try_into() {
+        let key = NonZeroU64::new(u64::from_le_bytes(key)).ok_or(RecordError::Illegal("tag"))?;
+        delivery.share_key = Some(key);
+    } else if let Some((&flags, identifiers)) = tag.split_first() {
         (delivery.qos, delivery.retain) = flags_in(flags)?;
         let (identifiers, rest) = identifiers.as_chunks();
         if !rest.is_empty() {
@@ -132,6 +143,19 @@ mod tests {
     }
 
     #[test]
+    fn what_a_group_chose_by_comes_back_and_need_not_be_there() {
+        let clock = WallClock::now();
+        for key in [None, NonZeroU64::new(7), NonZeroU64::new(u64::MAX)] {
+            let delivery = Delivery { share_key: key, ..delivery(QoS::AtLeastOnce, true) };
+            let (body, _) = stored(&delivery, clock);
+            let mut tag = vec![1];
+            put_group_tag(&delivery, &mut tag);
+            let back = decode(body, &tag, clock).unwrap().0;
+            assert_eq!((back.share_key, back.qos, back.published_retain), (key, QoS::AtLeastOnce, true));
+        }
+    }
+
+    #[test]
     fn mqtt_3_3_2_5_what_has_expired_meanwhile_does_not_come_back() {
         let clock = WallClock::now();
         let soon = Instant::now() + Duration::from_secs(60);
@@ -154,7 +178,7 @@ mod tests {
         let mut later = body.to_vec();
         later[0] = 2;
         assert_eq!(decode(later.into(), &[], clock).unwrap_err(), RecordError::Version(2));
-        for tag in [&[3u8][..], &[8], &[1, 0, 0]] {
+        for tag in [&[3u8][..], &[8], &[1, 0, 0], &[0; 8], &[1; 12]] {
             assert!(decode(body.clone(), tag, clock).is_err(), "{tag:?}");
         }
     }

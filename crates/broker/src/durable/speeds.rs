@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use tenbin_store::state::Table;
 
+use super::Changes;
 use super::record::SpeedRecord;
 use super::wall_clock::WallClock;
-use super::{Changes, Durable};
-use crate::registry::{KnownSpeed, SpeedChanges, SpeedKey};
+use crate::registry::{KnownSpeed, SpeedChanges};
 use crate::shared::Shared;
 
 /// Keeps what has changed, for ever.
@@ -33,36 +33,6 @@ pub(crate) fn keep_speeds_now(shared: &Shared) {
     durable.make(&changes);
 }
 
-/// One that nobody else has. Without one, a client might choose whose speed it begins with.
-pub(crate) fn new_speed_key() -> SpeedKey {
-    let mut key = [0; 32];
-    if let Err(error) = getrandom::fill(&mut key) {
-        tracing::warn!(%error, "remembered speeds are kept under names that can be guessed");
-    }
-    key
-}
-
-impl Durable {
-    /// That of this directory, from its first use on.
-    pub(crate) fn speed_key(&self) -> SpeedKey {
-        let mut found = None;
-        let scanned = self.state.scan(Table::Meta, &mut |key, value| {
-            if key == SPEED_KEY {
-                found = value.try_into().ok();
-            }
-        });
-        if let Some(key) = found.filter(|_| scanned.is_ok()) {
-            return key;
-        }
-        let key = new_speed_key();
-        let mut changes = Changes::default();
-        changes.put(Table::Meta, SPEED_KEY.to_vec(), key.to_vec());
-        self.make(&changes);
-        key
-    }
-}
-
-const SPEED_KEY: &[u8] = b"key of speeds";
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// What was known in the last run, the oldest first.

@@ -26,8 +26,9 @@ impl Appending<'_> {
         let Some((place, stored)) = queue.next() else { return };
         delivery.stored = Some(stored);
         let mut tag = Vec::new();
-        if let Stored::InOwn(_) = Stored::of(stored) {
-            message::put_tag(delivery, &mut tag);
+        match Stored::of(stored) {
+            Stored::InOwn(_) => message::put_tag(delivery, &mut tag),
+            Stored::InGroup(_) => message::put_group_tag(delivery, &mut tag),
         }
         self.places.push((place, tag));
         if self.body.is_none() {

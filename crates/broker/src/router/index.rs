@@ -11,6 +11,7 @@ use tenbin_codec::{SharedFilter, TopicFilter, TopicName};
 use super::Receiver;
 use super::by_text::{ByText, Key};
 use super::filter_tree::{Children, Node};
+use super::key_hasher::KeyHasher;
 use super::matches::{MatchSet, MatchSetBuilder};
 use super::share_rules::ShareRules;
 use super::shared::{GroupMember, GroupQueues, SharedGroup};
@@ -32,6 +33,8 @@ pub(super) struct FilterIndex {
     rules: ArcSwap<ShareRules>,
     queues: Arc<GroupQueues>,
     access: Arc<Access>,
+    /// Of filters, their levels and share names.
+    hasher: RandomState,
     /// Live groups by number, for messages that come back from a member.
     groups: DashMap<NonZeroU64, Arc<SharedGroup>>,
     /// The number that the next group gets; only writers of the index touch it.
@@ -55,6 +58,7 @@ impl FilterIndex {
             rules: ArcSwap::from_pointee(rules),
             queues,
             access,
+            hasher: RandomState::new(),
             groups: DashMap::new(),
             next_group: AtomicU64::new(0),
         }
@@ -84,9 +88,13 @@ impl FilterIndex {
         tracing::info!(groups = self.groups.len(), changed, "rules of share groups");
     }
 
-    /// Of keys and names that groups choose by.
-    pub(super) fn hasher(&self) -> &RandomState {
-        &self.queues.hasher
+    /// Of the keys and names that groups choose by.
+    pub(super) fn keys(&self) -> &KeyHasher {
+        &self.queues.keys
+    }
+
+    fn hasher(&self) -> &RandomState {
+        &self.hasher
     }
 
     /// Groups that a subscription to what the broker tells of them may be about; see [`Router::watched_groups`].
@@ -161,7 +169,7 @@ impl FilterIndex {
 
     pub(super) fn matches(&self, topic: &TopicName) -> MatchSet {
         let snapshot = self.snapshot.load();
-        let mut builder = MatchSetBuilder::new(topic, self.hasher(), &self.access);
+        let mut builder = MatchSetBuilder::new(topic, self.keys(), &self.access);
         if let Some(entry) = snapshot.exact.get(&Key::new(topic.as_bytes(), self.hasher())) {
             builder.add(entry);
         }

@@ -1,9 +1,9 @@
-use std::hash::{BuildHasher as _, RandomState};
 use std::hint::black_box;
 use std::sync::Arc;
 
 use tenbin_codec::{QoS, TopicName};
 
+use super::key_hasher::KeyHasher;
 use super::ordering_key::TopicKey;
 use super::shared::SharedGroup;
 use super::subscribers::{Entry, Subscriber};
@@ -65,7 +65,7 @@ pub(super) struct Terms {
 #[derive(Debug)]
 pub(super) struct MatchSetBuilder<'a> {
     topic: &'a TopicName,
-    hasher: &'a RandomState,
+    keys: &'a KeyHasher,
     /// Everybody may receive everything, so that nobody's rights need to be looked at.
     is_open: bool,
     /// The first filter: mostly it is the only one, and then there is nothing to merge.
@@ -74,8 +74,8 @@ pub(super) struct MatchSetBuilder<'a> {
 }
 
 impl<'a> MatchSetBuilder<'a> {
-    pub(super) fn new(topic: &'a TopicName, hasher: &'a RandomState, access: &Access) -> Self {
-        Self { topic, hasher, is_open: access.is_open(), first: None, others: Vec::new() }
+    pub(super) fn new(topic: &'a TopicName, keys: &'a KeyHasher, access: &Access) -> Self {
+        Self { topic, keys, is_open: access.is_open(), first: None, others: Vec::new() }
     }
 
     /// Nothing is read of it yet: what is looked for next does not wait for that.
@@ -104,7 +104,7 @@ impl<'a> MatchSetBuilder<'a> {
                 groups.push(Route { group: Arc::clone(group), key: group.key_of_topic(self.topic) });
             });
         }
-        let topic = if groups.is_empty() { 0 } else { self.hasher.hash_one(self.topic.as_bytes()) };
+        let topic = if groups.is_empty() { 0 } else { self.keys.hash(self.topic.as_bytes()) };
         MatchSet { targets, groups, topic }
     }
 

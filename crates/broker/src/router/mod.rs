@@ -16,6 +16,7 @@ mod handover;
 mod held_key;
 mod index;
 mod inline_text;
+mod key_hasher;
 mod matches;
 mod message;
 mod ordering_key;
@@ -31,7 +32,6 @@ mod subscribers;
 mod waiting;
 
 use std::collections::HashSet;
-use std::hash::BuildHasher as _;
 use std::num::{NonZeroU16, NonZeroU64};
 use std::sync::Arc;
 use std::time::Instant;
@@ -43,6 +43,7 @@ use tenbin_session::Publication;
 pub(crate) use decisions::DecisionLimits;
 pub(crate) use held_key::HeldKey;
 pub(crate) use index::is_in_tree;
+pub(crate) use key_hasher::{HashKey, KeyHasher};
 pub(crate) use matches::MatchSet;
 pub use ordering_key::{OrderingKey, UnknownKey};
 pub(crate) use publisher::{Flushed, Published, Publisher};
@@ -140,7 +141,7 @@ impl Router {
 
     /// A hash of a key or a name by which share groups choose.
     pub(crate) fn hash(&self, name: &[u8]) -> u64 {
-        self.index.hasher().hash_one(name)
+        self.index.keys().hash(name)
     }
 
     /// Adds or replaces a subscription `[MQTT-3.8.4-3]`; messages published from now on reach the receiver.

@@ -1,11 +1,12 @@
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroUsize;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
 use tenbin_codec::{MessageProperties, Text, TopicName};
+
+use super::key_hasher::KeyHasher;
 
 /// What messages of a share group have in common that keep their order among each other: a key stays with its member
 /// while earlier messages of it are outstanding there.
@@ -36,12 +37,12 @@ pub(super) enum TopicKey {
 
 impl OrderingKey {
     /// For messages to `topic`.
-    pub(super) fn of_topic(&self, topic: &TopicName, hasher: &RandomState) -> TopicKey {
+    pub(super) fn of_topic(&self, topic: &TopicName, keys: &KeyHasher) -> TopicKey {
         match self {
-            Self::Topic => TopicKey::Hash(hasher.hash_one(topic.as_bytes())),
+            Self::Topic => TopicKey::Hash(keys.hash(topic.as_bytes())),
             Self::TopicLevel(number) => {
                 let level = topic.as_bytes().split(|&byte| byte == b'/').nth(number.get() - 1);
-                level.map_or(TopicKey::None, |level| TopicKey::Hash(hasher.hash_one(level)))
+                level.map_or(TopicKey::None, |level| TopicKey::Hash(keys.hash(level)))
             }
             Self::ClientId => TopicKey::ClientId,
             Self::UserProperty(name) => TopicKey::UserProperty(Arc::clone(name)),
@@ -51,7 +52,7 @@ impl OrderingKey {
 
 impl TopicKey {
     /// That of one message with these properties, from the client of this hash.
-    pub(super) fn of(&self, properties: Option<&MessageProperties>, client: u64, hasher: &RandomState) -> Option<u64> {
+    pub(super) fn of(&self, properties: Option<&MessageProperties>, client: u64, keys: &KeyHasher) -> Option<u64> {
         match self {
             Self::None => None,
             Self::Hash(hash) => Some(*hash),
@@ -59,7 +60,7 @@ impl TopicKey {
             Self::UserProperty(name) => {
                 let properties = &properties?.user_properties;
                 let property = properties.iter().find(|property| property.name.as_bytes() == name.as_bytes())?;
-                Some(hasher.hash_one(property.value.as_bytes()))
+                Some(keys.hash(property.value.as_bytes()))
             }
         }
     }
@@ -138,7 +139,7 @@ mod tests {
 
     #[test]
     fn messages_have_the_same_key_exactly_if_what_it_names_is_the_same() {
-        let hasher = RandomState::new();
+        let keys = KeyHasher::new(&[7; 16]);
         let message = |topic: &str, user_properties: &[(&str, &str)]| {
             let text = |text: &str| Text::try_from(text).unwrap();
             let property = |&(name, value): &(&str, &str)| UserProperty { name: text(name), value: text(value) };
@@ -148,7 +149,7 @@ mod tests {
             Publication { properties: properties.boxed(), ..Publication::new(topic, Bytes::new()) }
         };
         let of = |text: &str, message: &Publication, client| {
-            key(text).of_topic(&message.topic, &hasher).of(message.properties.as_deref(), client, &hasher)
+            key(text).of_topic(&message.topic, &keys).of(message.properties.as_deref(), client, &keys)
         };
         let one = message("a/b/c", &[("order", "7"), ("order", "8")]);
         for (text, same, other) in [

@@ -293,7 +293,7 @@ impl Origin {
         fanout: &mut Fanout,
         is_last: bool,
     ) -> bool {
-        let key = key.of(message.properties(), self.client, router.index.hasher()).map(held_key::of_key);
+        let key = key.of(message.properties(), self.client, router.index.keys()).map(held_key::of_key);
         // What this publisher has for a member that has departed meanwhile will come back, and go before this one.
         let since = key.filter(|_| message.qos.is_acknowledged()).map(|_| group.waiting.departures());
         let has_missed = since.is_some_and(|since| fanout.has_missed(group.number(), since));

@@ -1,4 +1,3 @@
-use std::hash::{BuildHasher as _, RandomState};
 use std::num::{NonZeroU16, NonZeroU64};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +10,7 @@ use tenbin_session::Delivery;
 use super::choice::{self, Choice, Question};
 use super::decisions::{DecisionLimits, Decisions};
 use super::held_key;
+use super::key_hasher::KeyHasher;
 use super::matches::Terms;
 use super::ordering_key::{OrderingKey, TopicKey};
 use super::share_rules::GroupRules;
@@ -49,7 +49,7 @@ pub(crate) struct SharedGroup {
 #[derive(Debug)]
 pub(crate) struct GroupQueues {
     /// Of the keys and names that a group may choose by.
-    pub(crate) hasher: RandomState,
+    pub(crate) keys: KeyHasher,
     pub(crate) limits: OutboxLimits,
     pub(crate) budget: Arc<Budget>,
     pub(crate) metrics: Arc<Metrics>,
@@ -102,7 +102,7 @@ impl SharedGroup {
 
     /// By what messages to `topic` keep their order in this group.
     pub(super) fn key_of_topic(&self, topic: &TopicName) -> TopicKey {
-        self.key.load().as_ref().map_or(TopicKey::None, |key| key.of_topic(topic, &self.queues.hasher))
+        self.key.load().as_ref().map_or(TopicKey::None, |key| key.of_topic(topic, &self.queues.keys))
     }
 
     pub(crate) fn number(&self) -> NonZeroU64 {
@@ -125,7 +125,7 @@ impl SharedGroup {
         // First: whom the members show may be chosen.
         member.outbox.join_group(self.number, Arc::clone(&member.tally));
         // The session's number changes when a session ends; what is hashed stays with the client all the same.
-        let identity = self.queues.hasher.hash_one(member.client_id.as_bytes());
+        let identity = self.queues.keys.hash(member.client_id.as_bytes());
         let standing = Standing { weight: member.weight.get().into(), identity };
         self.members.join_with(MemberId(receiver.number), standing, Arc::clone(&receiver.load), member, now);
     }
@@ -222,7 +222,7 @@ impl SharedGroup {
         let chosen_by = delivery.share_key.map(NonZeroU64::get);
         Dispatch {
             publisher: chosen_by.unwrap_or_default(),
-            topic: self.queues.hasher.hash_one(delivery.template.topic()),
+            topic: self.queues.keys.hash(delivery.template.topic()),
             key: held_key::ordering_key(delivery.share_key),
             ..dispatch(Booked::packet_bytes(delivery.template.len()), delivery.published_qos, at)
         }
@@ -298,7 +298,7 @@ mod tests {
             };
             let (budget, metrics) = (Arc::new(Budget::new(1 << 20)), Arc::<Metrics>::default());
             let queues = Arc::new(GroupQueues {
-                hasher: RandomState::new(),
+                keys: KeyHasher::new(&[7; 16]),
                 durable: None,
                 limits,
                 budget,

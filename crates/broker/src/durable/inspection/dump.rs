@@ -189,6 +189,7 @@ impl Dumping<'_> {
                 published_qos: delivery.published_qos.bits(),
                 expires: time(expires),
                 subscription_identifiers: delivery.identifiers(),
+                share_key: delivery.share_key.map(|key| format!("{key:016x}")),
                 message: Message::of(&delivery, self.options.payloads),
             }),
             Err(error) => self.damaged(format!("queue {}, place {}", queue.0, stored.sequence.0), &error),

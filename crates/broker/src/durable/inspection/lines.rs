@@ -83,6 +83,8 @@ pub(super) enum Line<'a> {
         published_qos: u8,
         expires: Option<WallTime>,
         subscription_identifiers: &'a [u32],
+        /// Hash of what a share group chooses the member by, in hexadecimal digits.
+        share_key: Option<String>,
         #[serde(flatten)]
         message: Message<'a>,
     },

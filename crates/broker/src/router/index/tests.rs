@@ -50,7 +50,7 @@ fn index() -> FilterIndex {
     };
     let (budget, metrics) = (Arc::new(Budget::new(10_000)), Arc::<Metrics>::default());
     let queues = GroupQueues {
-        hasher: RandomState::new(),
+        keys: KeyHasher::new(&[7; 16]),
         durable: None,
         limits,
         budget,
