@@ -19,6 +19,7 @@ mod power_cut;
 mod publisher;
 mod receiver;
 mod rights;
+mod shared;
 mod unreadable;
 mod waiting;
 mod world;

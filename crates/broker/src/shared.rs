@@ -82,6 +82,7 @@ impl Shared {
             metrics: Arc::clone(&metrics),
             durable: durable.clone(),
             decisions: Arc::new(config.decisions()),
+            clock,
         };
         let (concerns, kept_in) = (Arc::clone(&slow_receivers.concerns), durable.clone());
         let limits = queue_limits(&config, durable.is_some());

@@ -56,7 +56,7 @@ pub(crate) use secret::new_secret;
 pub(crate) use session::DurableSession;
 pub(crate) use speeds::{keep_speeds, keep_speeds_now};
 pub(crate) use spooled::{Outcomes, place};
-pub(crate) use tenbin_store::spool::{Place, QueueId};
+pub(crate) use tenbin_store::spool::{Place, QueueId, Sequence};
 pub(crate) use waiting::Tail;
 pub(crate) use will::forget_wills;
 
@@ -245,9 +245,10 @@ impl Durable {
         self.reader.page(page)
     }
 
-    /// As [`Durable::read`], at once: waits for the disk.
-    pub(crate) fn read_now(&self, page: PageOf) -> Page {
-        reader::page(&self.spool, page)
+    /// As [`Durable::read`], for whoever has no task: `take` is called on the thread that reads for all, so that it has to be
+    /// short, and may wait for nothing but short locks.
+    pub(crate) fn read_for(&self, page: PageOf, take: impl FnOnce(Page) + Send + 'static) {
+        self.reader.page_for(page, take);
     }
 
     /// The messages of a session that were sent and are not wholly acknowledged, in the order of sending; `None`: they cannot

@@ -1,4 +1,7 @@
 //! Messages that are read back from the disk, by a thread of its own, so that no task waits for the disk.
+//!
+//! A connection takes the page that it asked for with its next poll. A share group is nobody's task: what it does with a page is
+//! done here.
 
 use std::num::NonZeroU64;
 use std::sync::{Arc, mpsc};
@@ -24,9 +27,9 @@ pub(super) struct Reader {
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug)]
 enum Request {
     Page(PageOf, oneshot::Sender<Page>),
+    PageFor(PageOf, Box<dyn FnOnce(Page) + Send>),
     UnderWay(QueueId, oneshot::Sender<Option<Vec<UnderWay>>>),
 }
 
@@ -61,7 +64,10 @@ pub(crate) struct UnderWay {
 
 impl Reader {
     pub(super) fn start(spool: Arc<Spool>) -> std::io::Result<Self> {
-        #[expect(clippy::disallowed_methods, reason = "each client has one request there at most, and waits for it")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "each client and each share group has one request there at most, and waits for it"
+        )]
         let (requests, received) = mpsc::channel();
         let work = move || received.into_iter().for_each(|request| answer(&spool, request));
         let thread = thread::Builder::new().name("tenbin-reader".to_owned()).spawn(work)?;
@@ -70,6 +76,11 @@ impl Reader {
 
     pub(super) fn page(&self, page: PageOf) -> oneshot::Receiver<Page> {
         self.ask(|reply| Request::Page(page, reply))
+    }
+
+    /// `take` gets it, on the thread that reads: others wait meanwhile.
+    pub(super) fn page_for(&self, page: PageOf, take: impl FnOnce(Page) + Send + 'static) {
+        let _ = self.requests.as_ref().map(|requests| requests.send(Request::PageFor(page, Box::new(take))));
     }
 
     pub(super) fn under_way(&self, queue: QueueId) -> oneshot::Receiver<Option<Vec<UnderWay>>> {
@@ -87,7 +98,9 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         self.requests = None;
-        let _ = self.thread.take().map(JoinHandle::join);
+        // Who took a page there may have been the last to know of all this: then it ends by itself.
+        let thread = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id());
+        let _ = thread.map(JoinHandle::join);
     }
 }
 
@@ -95,11 +108,12 @@ fn answer(spool: &Spool, request: Request) {
     // Whoever asked may have gone.
     match request {
         Request::Page(of, reply) => drop(reply.send(page(spool, of))),
+        Request::PageFor(of, take) => take(page(spool, of)),
         Request::UnderWay(queue, reply) => drop(reply.send(under_way(spool, queue))),
     }
 }
 
-pub(super) fn page(spool: &Spool, mut of: PageOf) -> Page {
+fn page(spool: &Spool, mut of: PageOf) -> Page {
     loop {
         let (page, last) = read_page(spool, of);
         match last {

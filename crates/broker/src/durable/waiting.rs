@@ -7,7 +7,7 @@ use tenbin_store::spool::{QueueId, Sequence};
 
 use super::message::HEAD_BYTES;
 use super::queue::StoredQueue;
-use super::spooled::{Mark, Outcomes, place};
+use super::spooled::{Mark, place};
 use super::{Durable, Page, PageOf};
 
 /// The tail of a queue: messages that wait on disk alone, behind those that are in memory.
@@ -314,15 +314,15 @@ mod tests {
     fn a_tail_of_the_last_run_counts_what_is_taken_out_of_it() {
         let directory = tempfile::tempdir().unwrap();
         let durable = Durable::open(directory.path(), tenbin_store::Sync::Never).unwrap();
-        let queue = StoredQueue::of_session(std::num::NonZeroU64::MIN, 1);
-        let topic = tenbin_codec::TopicName::try_from("topic").unwrap();
-        let publication = tenbin_session::Publication::new(topic, vec![b'x'; 100].into());
-        let template = publication.template(&mut bytes::BytesMut::new());
+        let queue = StoredQueue::of_session(NonZeroU64::MIN, 1);
+        let topic = TopicName::try_from("topic").unwrap();
+        let publication = Publication::new(topic, vec![b'x'; 100].into());
+        let template = publication.template(&mut BytesMut::new());
         let bytes = template.len();
         let mut log = durable.append();
         for _ in 0..10 {
-            let qos = tenbin_codec::QoS::AtLeastOnce;
-            log.place(&queue, &mut tenbin_session::Delivery::new(template.clone(), qos, false));
+            let qos = QoS::AtLeastOnce;
+            log.place(&queue, &mut Delivery::new(template.clone(), qos, false));
             log.close(None);
         }
         drop(log);

@@ -56,7 +56,7 @@ impl Router {
     fn for_each_group(
         &self,
         mut deliveries: Vec<Delivery>,
-        mut give: impl FnMut(&SharedGroup, &mut dyn Iterator<Item = Delivery>),
+        mut give: impl FnMut(&Arc<SharedGroup>, &mut dyn Iterator<Item = Delivery>),
     ) {
         deliveries.sort_by_key(|delivery| delivery.share); // stable
         let mut deliveries = deliveries.into_iter().peekable();

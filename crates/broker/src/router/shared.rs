@@ -16,7 +16,7 @@ use super::ordering_key::{OrderingKey, TopicKey};
 use super::share_rules::GroupRules;
 use super::waiting::Waiting;
 use super::{Grant, Receiver};
-use crate::clock::Moment;
+use crate::clock::{Clock, Moment};
 use crate::durable::{Durable, Stored, StoredQueue, place};
 use crate::metrics::Metrics;
 use crate::outbox::{Booked, Budget, Outbox, OutboxLimits, Tally};
@@ -55,6 +55,7 @@ pub(crate) struct GroupQueues {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) durable: Option<Arc<Durable>>,
     pub(crate) decisions: Arc<DecisionLimits>,
+    pub(crate) clock: Clock,
 }
 
 /// What a delivery to a member needs.
@@ -151,6 +152,7 @@ impl SharedGroup {
     pub(super) fn end(&self) {
         if let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) {
             durable.forget_group(&self.name, &queue);
+            self.forget_tail();
         }
     }
 
@@ -268,7 +270,7 @@ fn readdressed(delivery: Delivery, terms: &Terms) -> Delivery {
 const NAME_BYTES_MAX: usize = 256;
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::{Duration, Instant};
 
     use bytes::{Bytes, BytesMut};
@@ -278,40 +280,45 @@ mod tests {
 
     use super::*;
     use crate::auth::Rights;
-    use crate::clock::Clock;
     use crate::outbox::WhenFull;
     use crate::outbox::{Batch, OutboxCommon};
 
-    struct Stage {
-        group: SharedGroup,
-        now: Moment,
+    pub(in super::super) struct Stage {
+        pub(in super::super) group: Arc<SharedGroup>,
+        pub(in super::super) now: Moment,
     }
 
     impl Stage {
         fn new() -> Self {
+            Self::with(None)
+        }
+
+        /// With a store, sessions outlive their connections.
+        pub(in super::super) fn with(durable: Option<Arc<Durable>>) -> Self {
             let limits = OutboxLimits {
                 messages: 100,
                 bytes: 1 << 20,
                 when_full: WhenFull::DropOldest,
-                stored_bytes: 0,
-                has_store: false,
+                stored_bytes: 1 << 30,
+                has_store: durable.is_some(),
             };
             let (budget, metrics) = (Arc::new(Budget::new(1 << 20)), Arc::<Metrics>::default());
             let queues = Arc::new(GroupQueues {
                 keys: KeyHasher::new(&[7; 16]),
-                durable: None,
+                durable,
                 limits,
                 budget,
                 metrics,
                 decisions: Arc::new(DecisionLimits::new(8, Duration::ZERO)),
+                clock: Clock::new(),
             });
             let name = TopicFilter::try_from("$share/g/t").unwrap().shared().unwrap();
             let rules = GroupRules { rules: Policy::RoundRobin.into(), key: None };
-            let group = SharedGroup::new(name, rules, NonZeroU64::MIN, queues);
+            let group = Arc::new(SharedGroup::new(name, rules, NonZeroU64::MIN, queues));
             Self { group, now: Clock::new().moment(Instant::now()) }
         }
 
-        fn member(&self, number: u64, qos: QoS, retain_as_published: bool) -> Arc<Outbox> {
+        pub(in super::super) fn member(&self, number: u64, qos: QoS, retain_as_published: bool) -> Arc<Outbox> {
             let GroupQueues { limits, budget, metrics, .. } = &*self.group.queues;
             let load = Arc::new(MemberLoad::new(Nanos(0)));
             let (budget, metrics) = (Arc::clone(budget), Arc::clone(metrics));
@@ -324,6 +331,7 @@ mod tests {
                 durable: None,
             };
             let outbox = Arc::new(Outbox::new(Arc::new(common), Arc::clone(&load)));
+            outbox.store_in(self.group.queues.durable.is_some().then(StoredQueue::nowhere));
             let rights = Arc::new(Rights::unlimited());
             let receiver = Receiver { number, outbox: Arc::clone(&outbox), load, rights };
             let options = SubscriptionOptions { retain_as_published, ..SubscriptionOptions::at(qos) };
@@ -332,7 +340,7 @@ mod tests {
             outbox
         }
 
-        fn waits(&self, delivery: Delivery) {
+        pub(in super::super) fn waits(&self, delivery: Delivery) {
             self.group.wait(std::iter::once(delivery), self.now, &mut Rng::new(1));
         }
 
@@ -354,10 +362,9 @@ mod tests {
             self.published_as("x", qos)
         }
 
-        fn published_as(&self, payload: &'static str, qos: QoS) -> Delivery {
+        pub(in super::super) fn published_as(&self, payload: impl Into<Bytes>, qos: QoS) -> Delivery {
             let topic = TopicName::try_from("t").unwrap();
-            let template =
-                Publication::new(topic, Bytes::from_static(payload.as_bytes())).template(&mut BytesMut::new());
+            let template = Publication::new(topic, payload.into()).template(&mut BytesMut::new());
             Delivery { share: Some(self.group.number), ..Delivery::new(template, qos, true) }
         }
     }
@@ -390,7 +397,7 @@ mod tests {
         assert_eq!((budget.messages(), budget.used()), (0, 0));
     }
 
-    fn payloads(outbox: &Outbox) -> Vec<String> {
+    pub(in super::super) fn payloads(outbox: &Outbox) -> Vec<String> {
         let mut taken = Batch::default();
         outbox.take_now(100, 10_000, &mut taken);
         let taken = taken.into_singles();

@@ -12,14 +12,15 @@
 //! messages to members.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use tenbin_balancer::{Nanos, Rng};
 use tenbin_session::Delivery;
 
 use super::shared::{GroupQueues, SharedGroup};
 use crate::clock::Moment;
-use crate::durable::{Durable, Outcomes, QueueId, Stored, Tail, place};
+use crate::durable::{Durable, Page, QueueId, Sequence, Stored, Tail, place};
 use crate::outbox::{Batch, Queue, Reader};
 
 /// What waits with a group.
@@ -119,10 +120,11 @@ impl SharedGroup {
 
     /// Gives messages to members, or keeps them until one is connected and has room: as they were published, for whoever
     /// gets them has terms of its own. They are newer than what waits. QoS 0 does not wait.
-    pub(super) fn wait(&self, deliveries: impl Iterator<Item = Delivery>, now: Moment, rng: &mut Rng) {
+    pub(super) fn wait(self: &Arc<Self>, deliveries: impl Iterator<Item = Delivery>, now: Moment, rng: &mut Rng) {
         let goes_on = self.change_line(|line| {
             // Members that have got room look here; this is for those that have it and had no reason to look. Not for each
             // message: to ask all of them in vain is dear.
+            let had_some = !line.queue.is_empty();
             let goes_on = !line.was_refused_lately(now.nanos) && self.dispatch_some(line, now, rng);
             for delivery in deliveries {
                 let may_go = !line.exists() || !delivery.published_qos.is_acknowledged();
@@ -131,7 +133,8 @@ impl SharedGroup {
                     self.keep(line, delivery, Place::Last, now);
                 }
             }
-            goes_on
+            // Who takes the last one in memory has the next page read.
+            goes_on || had_some && line.queue.is_empty() && !line.tail.is_empty()
         });
         if goes_on {
             self.dispatch_waiting(now, rng);
@@ -156,37 +159,67 @@ impl SharedGroup {
 
     /// Gives what waits to the members that are connected, as far as they have room. To be called when one has
     /// connected or joined, or has room again.
-    pub(super) fn dispatch_waiting(&self, now: Moment, rng: &mut Rng) {
-        loop {
-            while self.change_line(|line| self.dispatch_some(line, now, rng)) {}
-            if !self.read_on() {
-                return;
-            }
-        }
+    pub(super) fn dispatch_waiting(self: &Arc<Self>, now: Moment, rng: &mut Rng) {
+        self.dispatch(now, rng);
+        self.read_on();
     }
 
-    /// Reads the next page of what waits on disk, if nothing else waits; whether there was one.
-    fn read_on(&self) -> bool {
-        let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) else { return false };
-        let begun = self.change_line(|line| {
+    fn dispatch(&self, now: Moment, rng: &mut Rng) {
+        while self.change_line(|line| self.dispatch_some(line, now, rng)) {}
+    }
+
+    /// Has the next page read of what waits on disk, if nothing else waits.
+    fn read_on(self: &Arc<Self>) {
+        let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) else { return };
+        let page = self.change_line(|line| {
             let is_wanted = line.queue.is_empty() && line.handovers == 0 && !line.tail.is_being_read();
             if is_wanted { Durable::first_page(&queue, &mut line.tail, PAGE_BYTES) } else { None }
         });
-        let Some(page) = begun else { return false };
-        let page = durable.read_now(page);
-        let (has_any, is_broken) = (!page.messages.is_empty(), page.is_broken);
+        let Some(page) = page else { return };
+        // It may end meanwhile.
+        let group = Arc::downgrade(self);
+        durable.read_for(page, move |page| {
+            if let Some(group) = group.upgrade() {
+                group.take_page(page);
+            }
+        });
+    }
+
+    /// A page is there: it goes to the members, on the thread that has read it. That takes no longer than a publisher's batch of
+    /// as many messages; pages that others wait for come before our next one.
+    fn take_page(self: &Arc<Self>, page: Page) {
+        let is_broken = page.is_broken;
         let over = self.change_line(|line| {
             let Line { queue, tail, .. } = line;
-            tail.take_page(page, |delivery| {
-                queue.append(Delivery { share: Some(self.number()), ..delivery }, Reader::Present);
-            })
+            // Behind what members have given back meanwhile, which is older.
+            let put = |delivery| queue.append(Delivery { share: Some(self.number()), ..delivery }, Reader::Present);
+            tail.is_being_read().then(|| tail.take_page(page, put))
         });
-        if !over.is_empty() {
-            self.queues.metrics.dropped_expired.add(over.len() as u64);
-            let done = over.into_iter().map(|sequence| place(queue.id(), sequence)).collect();
-            durable.settle(&mut Outcomes { done, ..Outcomes::default() });
+        let Some(over) = over else { return }; // nobody waits for it any more
+        self.end_places(over);
+        let now = self.queues.clock.moment(Instant::now());
+        self.dispatch(now, &mut Rng::new(now.nanos.0));
+        // What could not be read is not tried again before there is a reason to look.
+        if !is_broken {
+            self.read_on();
         }
-        has_any && !is_broken
+    }
+
+    /// These have expired.
+    fn end_places(&self, places: Vec<Sequence>) {
+        let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) else { return };
+        if !places.is_empty() {
+            self.queues.metrics.dropped_expired.add(places.len() as u64);
+            durable.done(places.into_iter().map(|sequence| place(queue.id(), sequence)));
+        }
+    }
+
+    /// What waits on disk is not wanted any more, nor a page that is being read.
+    pub(super) fn forget_tail(&self) {
+        self.change_line(|line| {
+            line.tail.stop_reading();
+            line.tail.clear();
+        });
     }
 
     /// Messages are going to be taken from a member: until [`SharedGroup::end_handover`], new ones wait.
@@ -196,7 +229,7 @@ impl SharedGroup {
     }
 
     /// They have been given to others.
-    pub(super) fn end_handover(&self, now: Moment, rng: &mut Rng) {
+    pub(super) fn end_handover(self: &Arc<Self>, now: Moment, rng: &mut Rng) {
         self.change_line(|line| line.handovers -= 1);
         self.dispatch_waiting(now, rng);
     }
@@ -278,3 +311,6 @@ const PAGE_BYTES: usize = 64 * 1024;
 const DISPATCHED_AT_ONCE: usize = 256;
 /// For how long members that took nothing are not asked again, in ns, unless one says that it has room.
 const ASKED_AGAIN_NS: u64 = 1_000_000;
+
+#[cfg(test)]
+mod tests;

@@ -56,6 +56,7 @@ fn index() -> FilterIndex {
         budget,
         metrics,
         decisions: Arc::new(DecisionLimits::new(0, std::time::Duration::ZERO)),
+        clock: crate::clock::Clock::new(),
     };
     FilterIndex::new(ShareRules::new(Policy::RoundRobin, Vec::new()), Arc::new(queues), Arc::new(Access::unlimited()))
 }

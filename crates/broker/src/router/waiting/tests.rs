@@ -1,0 +1,176 @@
+//! A group's messages that are on disk alone.
+
+use std::sync::mpsc::{self, SyncSender};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tenbin_codec::QoS;
+use tenbin_store::Sync;
+
+use super::super::shared::tests::{Stage, payloads};
+use super::*;
+use crate::clock::Clock;
+use crate::durable::PageOf;
+use crate::outbox::Outbox;
+
+/// A group with more than is in memory, and one member, who has a connection and has been given nothing.
+struct Backlog {
+    stage: Stage,
+    durable: Arc<Durable>,
+    member: Arc<Outbox>,
+    _directory: TempDir,
+}
+
+impl Backlog {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let durable = Arc::new(Durable::open(directory.path(), Sync::Never).unwrap());
+        let mut stage = Stage::with(Some(Arc::clone(&durable)));
+        let member = stage.member(1, QoS::AtLeastOnce, false);
+        (0..MESSAGES).for_each(|number| stage.waits(message(&stage, number)));
+        // Nobody knows any more that nobody was there.
+        stage.now = Clock::new().moment(stage.now.at + Duration::from_secs(60));
+        let backlog = Self { stage, durable, member, _directory: directory };
+        let line = backlog.line();
+        assert!(!line.queue.is_empty() && line.tail.bytes() > 2 * PAGE_BYTES as u64, "{} in memory", line.queue.len());
+        drop(line);
+        backlog.member.attach(u32::MAX, None);
+        backlog
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.stage.group.waiting.lock()
+    }
+
+    fn message(&self, number: usize) -> Delivery {
+        message(&self.stage, number)
+    }
+
+    fn publish(&self, number: usize) {
+        self.stage.waits(self.message(number));
+    }
+
+    fn dispatch(&self) {
+        self.stage.group.dispatch_waiting(self.stage.now, &mut Rng::new(1));
+    }
+
+    /// What the member has got since the last call.
+    fn taken(&self) -> Vec<usize> {
+        let number = |payload: String| payload.split(' ').next().and_then(|number| number.parse().ok()).unwrap();
+        let some = || Some(payloads(&self.member)).filter(|some| !some.is_empty());
+        std::iter::from_fn(some).flatten().map(number).collect()
+    }
+
+    /// So many, as soon as they are there.
+    fn take(&self, count: usize) -> Vec<usize> {
+        let until = Instant::now() + PATIENCE;
+        let mut taken = Vec::new();
+        while taken.len() < count {
+            assert!(Instant::now() < until, "{taken:?}");
+            taken.extend(self.taken());
+        }
+        taken
+    }
+
+    /// Nothing is read until this is dropped.
+    fn hold_up_reading(&self) -> SyncSender<()> {
+        let (here, there) = mpsc::sync_channel(0);
+        self.durable.read_for(NOTHING, move |_| {
+            let _ = there.recv();
+        });
+        here
+    }
+
+    /// All that was to be read is.
+    fn settle(&self) {
+        let (there, here) = mpsc::sync_channel(1);
+        self.durable.read_for(NOTHING, move |_| {
+            let _ = there.send(());
+        });
+        here.recv_timeout(PATIENCE).unwrap();
+    }
+}
+
+fn message(stage: &Stage, number: usize) -> Delivery {
+    stage.published_as(format!("{number} {}", "x".repeat(8000)), QoS::AtLeastOnce)
+}
+
+#[test]
+fn nobody_waits_for_a_page_and_nothing_new_goes_before_it() {
+    let backlog = Backlog::new();
+    let reading = backlog.hold_up_reading();
+    backlog.dispatch();
+    let head = backlog.taken();
+    assert!(!head.is_empty() && head.iter().copied().eq(0..head.len()), "{head:?}");
+    backlog.dispatch();
+    backlog.publish(MESSAGES);
+    assert_eq!(backlog.taken(), [0; 0], "though there is room");
+    drop(reading);
+    assert_eq!(backlog.take(MESSAGES + 1 - head.len()), (head.len()..=MESSAGES).collect::<Vec<_>>());
+    assert_eq!((backlog.stage.group.waiting(), backlog.stage.group.waiting.has_line()), (0, false));
+}
+
+#[test]
+fn a_publisher_who_finds_room_has_the_rest_read_too() {
+    let backlog = Backlog::new();
+    backlog.publish(MESSAGES);
+    assert_eq!(backlog.take(MESSAGES + 1), (0..=MESSAGES).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_members_give_back_while_a_page_is_read_goes_before_it() {
+    let backlog = Backlog::new();
+    let reading = backlog.hold_up_reading();
+    let group = &backlog.stage.group;
+    backlog.dispatch();
+    let head = backlog.taken();
+    group.begin_handover();
+    drop(reading);
+    backlog.settle();
+    assert_eq!(backlog.taken(), [0; 0], "its messages are older");
+    let now = backlog.stage.now;
+    group.give_to_others([backlog.message(0)].into_iter(), now, &mut Rng::new(1));
+    group.end_handover(now, &mut Rng::new(1));
+    let expected: Vec<_> = std::iter::once(0).chain(head.len()..MESSAGES).collect();
+    assert_eq!(backlog.take(expected.len()), expected);
+}
+
+#[test]
+fn what_was_read_before_the_place_that_cannot_be_is_given_and_the_rest_waits_for_another_look() {
+    let backlog = Backlog::new();
+    let reading = backlog.hold_up_reading();
+    backlog.dispatch();
+    let next = backlog.taken().len();
+    let Sequence(first) = backlog.line().tail.first().unwrap();
+    let message = |number: usize| {
+        let sequence = Sequence(first + (number - next) as u64);
+        let stored = Some(Stored::InGroup(sequence).to_number());
+        (sequence, Some(Delivery { stored, ..backlog.message(number) }))
+    };
+    let group = &backlog.stage.group;
+    group.take_page(Page { messages: [next, next + 1].map(message).into(), is_broken: true });
+    assert_eq!(backlog.taken(), [next, next + 1]);
+    assert!(!backlog.line().tail.is_being_read(), "it would be broken again");
+    // Nobody waits for this one any more.
+    drop(reading);
+    backlog.settle();
+    assert_eq!(backlog.taken(), [0; 0]);
+    backlog.dispatch();
+    assert_eq!(backlog.take(MESSAGES - next - 2), (next + 2..MESSAGES).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_page_that_comes_after_the_end_of_its_group_is_nobody_s() {
+    let backlog = Backlog::new();
+    let reading = backlog.hold_up_reading();
+    backlog.dispatch();
+    backlog.taken();
+    backlog.stage.group.end();
+    drop(reading);
+    backlog.settle();
+    assert_eq!((backlog.taken().len(), backlog.stage.group.waiting()), (0, 0));
+}
+
+const MESSAGES: usize = 40;
+const PATIENCE: Duration = Duration::from_secs(20);
+const NOTHING: PageOf = PageOf { queue: QueueId(u64::MAX), is_of_group: true, from: Sequence(1), bytes: 1 };
