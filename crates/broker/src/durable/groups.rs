@@ -8,18 +8,20 @@ use super::queue::StoredQueue;
 use super::{Changes, Durable};
 
 impl Durable {
-    /// The queue of a share group that keeps its messages from now on: the one that it had in the last run, if any.
+    /// The queue of a share group that keeps its messages from now on: the one that it had in the last run, if any. To be
+    /// called before the first of its members has its subscription kept, and those that follow: the state is written in the
+    /// order in which it changes, so that the group is safe when any of these is.
     pub(crate) fn queue_of_group(&self, name: &SharedFilter) -> Arc<StoredQueue> {
-        let known = self.known_groups.lock().unwrap_or_else(PoisonError::into_inner).remove(&key(name));
-        StoredQueue::of_group(known.unwrap_or_else(|| self.next_number()), self.first_place())
-    }
-
-    /// A member whose session is kept has joined the group. Said again by each, so that it is safe when the member's
-    /// subscription is.
-    pub(crate) fn keep_group(&self, name: &SharedFilter, queue: &StoredQueue) {
-        let mut changes = Changes::default();
-        changes.put(Table::Meta, key(name), queue.id().0.to_le_bytes().to_vec());
-        self.make(&changes);
+        let key = key(name);
+        let known = self.known_groups.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        let number = known.unwrap_or_else(|| {
+            let number = self.next_number();
+            let mut changes = Changes::default();
+            changes.put(Table::Meta, key, number.get().to_le_bytes().to_vec());
+            self.make(&changes);
+            number
+        });
+        StoredQueue::of_group(number, self.first_place())
     }
 
     /// The group has ended, and with it what waits.

@@ -115,13 +115,10 @@ impl SharedGroup {
         if let Some(known) = self.members.members().iter().find(|known| known.id() == MemberId(receiver.number)) {
             member.tally = Arc::clone(&known.value().tally);
         }
-        if let Some(durable) = self.queues.durable.as_ref().filter(|_| member.outbox.is_stored()) {
-            let queue = self.stored().unwrap_or_else(|| {
-                let queue = durable.queue_of_group(&self.name);
-                self.stored.store(Some(Arc::clone(&queue)));
-                queue
-            });
-            durable.keep_group(&self.name, &queue);
+        if let Some(durable) = self.queues.durable.as_ref().filter(|_| member.outbox.is_stored())
+            && self.stored.load().is_none()
+        {
+            self.stored.store(Some(durable.queue_of_group(&self.name)));
         }
         // First: whom the members show may be chosen.
         member.outbox.join_group(self.number, Arc::clone(&member.tally));

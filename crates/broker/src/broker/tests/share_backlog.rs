@@ -1,6 +1,7 @@
 //! What a share group has on disk and not in memory goes to the members to whom it would have gone at once.
 
 use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,6 +49,24 @@ fn what_belongs_together_goes_to_one_member_in_order_also_where_some_of_it_is_ol
         bench.publish(MESSAGES..2 * MESSAGES);
         bench.assert_together(2 * MESSAGES);
     }
+}
+
+#[test]
+fn a_start_writes_nothing_of_groups_that_are_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let bench = Bench::start("", directory.path());
+    bench.begin_sessions();
+    bench.stop();
+    let bench = Bench::start("", directory.path());
+    let changes = bench.broker.shared.durable.as_ref().unwrap().stats().changes;
+    assert_eq!(changes, 1, "the number of the run");
+    let group = bench.broker.shared.router.queue_of_group(NonZeroU64::MIN).unwrap();
+    bench.publish(0..1);
+    bench.stop();
+    // It is the same one, and still there.
+    let bench = Bench::start("", directory.path());
+    assert_eq!(bench.broker.shared.router.queue_of_group(NonZeroU64::MIN).unwrap().id(), group.id());
+    bench.assert_taken(1);
 }
 
 struct Bench {
@@ -100,8 +119,21 @@ impl Bench {
         }
     }
 
-    /// Both members come at the same moment, and take everything without an answer.
     fn assert_together(&self, messages: usize) {
+        let taken = self.assert_taken(messages);
+        assert!(taken.iter().all(|taken| !taken.is_empty()), "{:?}", taken.each_ref().map(Vec::len));
+        assert!(taken.iter().all(|taken| taken.is_sorted()), "{taken:?}");
+        let mut of = HashMap::<_, HashSet<_>>::new();
+        for (member, taken) in taken.iter().enumerate() {
+            for number in taken {
+                of.entry(number / 2 % NAMES).or_default().insert(member);
+            }
+        }
+        assert!(of.len() == NAMES && of.values().all(|members| members.len() == 1), "{of:?}");
+    }
+
+    /// Both members come at the same moment, and take everything without an answer: so many messages. Who has which.
+    fn assert_taken(&self, messages: usize) -> [Vec<usize>; 2] {
         let members = MEMBERS.map(|name| self.client(name));
         members.iter().for_each(|member| member.outbox.attach(u32::MAX, None));
         let filter = TopicFilter::try_from(WORK).unwrap();
@@ -119,14 +151,6 @@ impl Bench {
                 }));
             }
         }
-        assert!(taken.iter().all(|taken| !taken.is_empty()), "{:?}", taken.each_ref().map(Vec::len));
-        assert!(taken.iter().all(|taken| taken.is_sorted()), "{taken:?}");
-        let mut of = HashMap::<_, HashSet<_>>::new();
-        for (member, taken) in taken.iter().enumerate() {
-            for number in taken {
-                of.entry(number / 2 % NAMES).or_default().insert(member);
-            }
-        }
-        assert!(of.len() == NAMES && of.values().all(|members| members.len() == 1), "{of:?}");
+        taken
     }
 }

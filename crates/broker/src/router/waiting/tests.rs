@@ -171,6 +171,18 @@ fn a_page_that_comes_after_the_end_of_its_group_is_nobody_s() {
     assert_eq!((backlog.taken().len(), backlog.stage.group.waiting()), (0, 0));
 }
 
+#[test]
+fn a_group_is_kept_once_however_many_its_members_are() {
+    let backlog = Backlog::new();
+    let made = || backlog.durable.stats().changes;
+    let before = made();
+    (2..10).for_each(|number| drop(backlog.stage.member(number, QoS::AtLeastOnce, false)));
+    assert_eq!(made() - before, 0);
+    let other = Stage::with(Some(Arc::clone(&backlog.durable)));
+    (1..10).for_each(|number| drop(other.member(number, QoS::AtLeastOnce, false)));
+    assert_eq!(made() - before, 1);
+}
+
 const MESSAGES: usize = 40;
 const PATIENCE: Duration = Duration::from_secs(20);
 const NOTHING: PageOf = PageOf { queue: QueueId(u64::MAX), is_of_group: true, from: Sequence(1), bytes: 1 };
