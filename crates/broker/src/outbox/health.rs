@@ -1,8 +1,8 @@
 //! Whether a receiver keeps up, judged from looks at its queue: pure, and in any time.
 //!
 //! ```text
-//!            waits more than soft for 0.2 s           waits more than hard, or the oldest that may
-//!                                                     go to disk waits for a second
+//!            waits more than soft for 0.2 s           waits more than hard, or fills its queue for 0.1 s,
+//!                                                     or the oldest that may go to disk waits for a second
 //!   Normal ──────────────────────────────► Watch ──────────────────────────────► Spooling
 //!      ▲                                     │                                       │
 //!      └─────────────────────────────────────┴───────────────────────────────────────┘
@@ -69,6 +69,7 @@ pub(crate) struct Health {
     /// The next numbers that earlier looks have seen: a message below one of them is as old as that look.
     seen: VecDeque<(u64, Instant)>,
     over_since: Option<Instant>,
+    full_since: Option<Instant>,
     under_since: Option<Instant>,
 }
 
@@ -112,6 +113,7 @@ impl Health {
         let soft = self.soft(bounds);
         let waiting = sample.waiting();
         self.over_since = (waiting > soft).then(|| self.over_since.unwrap_or(now));
+        self.full_since = bounds.are_nearly_reached(&sample).then(|| self.full_since.unwrap_or(now));
         let is_under = waiting < soft / 2 && sample.tail_messages == 0;
         self.under_since = is_under.then(|| self.under_since.unwrap_or(now));
         let lasts = |since: Option<Instant>, span: Duration| {
@@ -119,6 +121,7 @@ impl Health {
         };
         let to = match self.pace {
             Pace::Normal | Pace::Watch if bounds.are_passed(&sample) => Pace::Spooling,
+            Pace::Normal | Pace::Watch if lasts(self.full_since, FULL) => Pace::Spooling,
             Pace::Watch if lasts(self.over_since, OVER_FOR_SPOOLING) && self.is_stale(&sample, soft, now) => {
                 Pace::Spooling
             }
@@ -180,15 +183,16 @@ impl Bounds {
         (self.free_bytes / FREE_PARTS).max(2 * SOFT_FLOOR_BYTES).min(self.bytes / 2)
     }
 
-    /// What can go to disk does so early, while there is room for what comes until the next look. What cannot would be
-    /// lost, so that it has nearly all of the queue.
+    /// What can go to disk does so early, while there is room for what comes until the next look.
     fn are_passed(&self, sample: &Sample) -> bool {
-        let share = (self.free_bytes / FREE_PARTS).max(2 * SOFT_FLOOR_BYTES);
         let spoolable = sample.spoolable_bytes.saturating_add(usize::try_from(sample.tail_bytes).unwrap_or(usize::MAX));
-        spoolable > self.hard()
-            || sample.spoolable_messages > self.messages / 2
-            || sample.bytes > share.min(self.bytes / 8 * 7)
-            || sample.messages > self.messages / 8 * 7
+        spoolable > self.hard() || sample.spoolable_messages > self.messages / 2
+    }
+
+    /// What cannot would be lost, so that it has nearly all of the queue.
+    fn are_nearly_reached(&self, sample: &Sample) -> bool {
+        let share = (self.free_bytes / FREE_PARTS).max(2 * SOFT_FLOOR_BYTES);
+        sample.bytes > share.min(self.bytes / 8 * 7) || sample.messages > self.messages / 8 * 7
     }
 }
 
@@ -236,6 +240,9 @@ const FREE_PARTS: usize = 64;
 /// How long more than soft has to wait.
 const OVER_FOR_WATCH: Duration = Duration::from_millis(200);
 const OVER_FOR_SPOOLING: Duration = Duration::from_secs(1);
+/// How long the queue is nearly full: a burst fills it for a moment, and a member of a share group that is slow for that,
+/// beside one that does not read, gets no more than that one.
+const FULL: Duration = Duration::from_millis(100);
 /// How old the oldest message is then.
 const STALE: Duration = Duration::from_secs(1);
 /// How long little has to wait.
@@ -326,6 +333,16 @@ mod tests {
         let paces = model.run(100, 100, 0);
         assert!(matches!(paces[..], [(Pace::Watch, _)]), "{paces:?}");
         assert!(matches!(model.run(60, 100, 0)[..], [(Pace::Spooling, _)]), "seven eighths of the queue");
+    }
+
+    #[test]
+    fn a_queue_that_is_full_for_a_moment_makes_nobody_slow() {
+        let mut model = Model::new(ROOMY, false);
+        for _ in 0..20 {
+            assert_eq!(model.run(1, 16_000, 0), []);
+            assert_eq!(model.run(10, 0, 16_000), []);
+        }
+        assert!(matches!(model.run(2, 16_000, 0)[..], [(Pace::Spooling, _)]));
     }
 
     #[test]
