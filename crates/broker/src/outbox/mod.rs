@@ -5,6 +5,8 @@ mod batch;
 mod booked;
 mod budget;
 mod concerns;
+#[cfg(test)]
+mod for_tests;
 mod health;
 mod kept_back;
 mod pace;

@@ -29,17 +29,9 @@ fn mark(delivery: &Delivery) -> u32 {
 }
 
 fn outbox(messages: usize, when_full: WhenFull) -> Outbox {
-    let limits = OutboxLimits { messages, bytes: 1 << 20, when_full, stored_bytes: 0, has_store: false };
     let load = Arc::new(MemberLoad::new(Nanos(0)));
-    let budget = Arc::new(Budget::new(1 << 20));
-    let common = OutboxCommon {
-        limits,
-        budget,
-        metrics: Arc::default(),
-        clock: Clock::new(),
-        concerns: Arc::default(),
-        durable: None,
-    };
+    let limits = OutboxLimits::for_tests(messages, when_full);
+    let common = OutboxCommon::for_tests(limits, Arc::new(Budget::new(1 << 20)));
     let outbox = Outbox::new(Arc::new(common), load);
     outbox.attach(u32::MAX, None);
     outbox
@@ -246,23 +238,9 @@ fn mqtt_3_3_2_5_what_has_expired_makes_room() {
 #[test]
 fn who_reads_gets_a_little_whatever_others_have_left_lying() {
     let budget = Arc::new(Budget::new(1 << 20));
-    let limits = OutboxLimits {
-        messages: 1000,
-        bytes: 1 << 20,
-        when_full: WhenFull::DropNewest,
-        stored_bytes: 0,
-        has_store: false,
-    };
+    let limits = OutboxLimits::for_tests(1000, WhenFull::DropNewest);
     let outbox = |attached| {
-        let budget = Arc::clone(&budget);
-        let common = OutboxCommon {
-            limits,
-            budget,
-            metrics: Arc::default(),
-            clock: Clock::new(),
-            concerns: Arc::default(),
-            durable: None,
-        };
+        let common = OutboxCommon::for_tests(limits, Arc::clone(&budget));
         let outbox = Outbox::new(Arc::new(common), Arc::new(MemberLoad::new(Nanos(0))));
         if attached {
             outbox.attach(u32::MAX, None);

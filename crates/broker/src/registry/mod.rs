@@ -102,7 +102,6 @@ mod tests {
     use super::*;
     use crate::Config;
     use crate::auth::{Access, Identity, Rights, Settings};
-    use crate::clock::Clock;
     use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits, WhenFull};
 
     /// An anonymous client that comes through `listener`.
@@ -120,17 +119,8 @@ mod tests {
         let settings = Settings::load(&config.unwrap(), true).unwrap();
         let rights = Arc::new(Rights::new(Arc::new(Access::new(settings, None, None)), principal.clone()));
         let load = Arc::new(MemberLoad::new(Nanos(0)));
-        let limits =
-            OutboxLimits { messages: 1, bytes: 1, when_full: WhenFull::DropOldest, stored_bytes: 0, has_store: false };
-        let budget = Arc::new(Budget::new(1));
-        let common = OutboxCommon {
-            limits,
-            budget,
-            metrics: Arc::default(),
-            clock: Clock::new(),
-            concerns: Arc::default(),
-            durable: None,
-        };
+        let limits = OutboxLimits { bytes: 1, ..OutboxLimits::for_tests(1, WhenFull::DropOldest) };
+        let common = OutboxCommon::for_tests(limits, Arc::new(Budget::new(1)));
         let outbox = Arc::new(Outbox::new(Arc::new(common), Arc::clone(&load)));
         Client::new(principal.client_id.clone(), number, outbox, load, rights)
     }

@@ -292,13 +292,7 @@ pub(super) mod tests {
 
         /// With a store, sessions outlive their connections.
         pub(in super::super) fn with(durable: Option<Arc<Durable>>) -> Self {
-            let limits = OutboxLimits {
-                messages: 100,
-                bytes: 1 << 20,
-                when_full: WhenFull::DropOldest,
-                stored_bytes: 1 << 30,
-                has_store: durable.is_some(),
-            };
+            let limits = OutboxLimits::for_tests(100, WhenFull::DropOldest);
             let (budget, metrics) = (Arc::new(Budget::new(1 << 20)), Arc::<Metrics>::default());
             let queues = Arc::new(GroupQueues {
                 keys: KeyHasher::new(&[7; 16]),
@@ -318,15 +312,8 @@ pub(super) mod tests {
         pub(in super::super) fn member(&self, number: u64, qos: QoS, retain_as_published: bool) -> Arc<Outbox> {
             let GroupQueues { limits, budget, metrics, .. } = &*self.group.queues;
             let load = Arc::new(MemberLoad::new(Nanos(0)));
-            let (budget, metrics) = (Arc::clone(budget), Arc::clone(metrics));
-            let common = OutboxCommon {
-                limits: *limits,
-                budget,
-                metrics,
-                clock: Clock::new(),
-                concerns: Arc::default(),
-                durable: None,
-            };
+            let common = OutboxCommon::for_tests(*limits, Arc::clone(budget));
+            let common = OutboxCommon { metrics: Arc::clone(metrics), ..common };
             let outbox = Arc::new(Outbox::new(Arc::new(common), Arc::clone(&load)));
             outbox.store_in(self.group.queues.durable.is_some().then(StoredQueue::nowhere));
             let rights = Arc::new(Rights::unlimited());

@@ -16,22 +16,8 @@ use crate::router::{DecisionLimits, Grant};
 
 fn outbox() -> (Arc<Outbox>, Arc<MemberLoad>) {
     let load = Arc::new(MemberLoad::new(Nanos(0)));
-    let limits = OutboxLimits {
-        messages: 10,
-        bytes: 10_000,
-        when_full: WhenFull::DropOldest,
-        stored_bytes: 0,
-        has_store: false,
-    };
-    let (budget, metrics) = (Arc::new(Budget::new(10_000)), Arc::<Metrics>::default());
-    let common = OutboxCommon {
-        limits,
-        budget,
-        metrics,
-        clock: crate::clock::Clock::new(),
-        concerns: Arc::default(),
-        durable: None,
-    };
+    let limits = OutboxLimits::for_tests(10, WhenFull::DropOldest);
+    let common = OutboxCommon::for_tests(limits, Arc::new(Budget::new(10_000)));
     let outbox = Outbox::new(Arc::new(common), Arc::clone(&load));
     (Arc::new(outbox), load)
 }
@@ -41,13 +27,7 @@ fn rights() -> Arc<Rights> {
 }
 
 fn index() -> FilterIndex {
-    let limits = OutboxLimits {
-        messages: 10,
-        bytes: 10_000,
-        when_full: WhenFull::DropOldest,
-        stored_bytes: 0,
-        has_store: false,
-    };
+    let limits = OutboxLimits::for_tests(10, WhenFull::DropOldest);
     let (budget, metrics) = (Arc::new(Budget::new(10_000)), Arc::<Metrics>::default());
     let queues = GroupQueues {
         keys: KeyHasher::new(&[7; 16]),

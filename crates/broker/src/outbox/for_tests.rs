@@ -1,0 +1,20 @@
+//! Queues as tests need them.
+
+use std::sync::Arc;
+
+use super::{Budget, OutboxCommon, OutboxLimits, WhenFull};
+use crate::clock::Clock;
+
+impl OutboxLimits {
+    /// With 1 MiB, and without a disk.
+    pub(crate) fn for_tests(messages: usize, when_full: WhenFull) -> Self {
+        Self { messages, bytes: 1 << 20, when_full, stored_bytes: 0, has_store: false }
+    }
+}
+
+impl OutboxCommon {
+    /// Without a disk.
+    pub(crate) fn for_tests(limits: OutboxLimits, budget: Arc<Budget>) -> Self {
+        Self { limits, budget, metrics: Arc::default(), clock: Clock::new(), concerns: Arc::default(), durable: None }
+    }
+}
