@@ -5,6 +5,7 @@ mod support;
 
 mod policies;
 mod quota;
+mod racing;
 mod switching;
 
 use std::num::NonZeroU16;

@@ -1,9 +1,9 @@
 //! QoS 1 and 2 messages for which there is no room: refused, never dropped without a word.
 
-use tenbin_codec::{ProtocolVersion, QoS, ReasonCode};
+use tenbin_codec::{Connect, ProtocolVersion, QoS, ReasonCode};
 
-use super::support::{BrokerProcess, ConfigFile, DataDirectory, PATIENCE, RawClient, lasting};
-use super::{Figures, numbered, receive};
+use super::support::{BrokerProcess, ConfigFile, DataDirectory, PATIENCE, RawClient, lasting, text};
+use super::{Figures, narrow, numbered, publish_all, receive};
 
 #[test]
 fn what_no_more_may_wait_for_is_refused_until_there_is_room() {
@@ -33,4 +33,46 @@ fn refuses(broker: &BrokerProcess) {
     receiver.expect_nothing_waiting();
     assert_eq!(publish(102), ReasonCode::Success);
     assert_eq!(receive(&mut receiver, 1), [102]);
+}
+
+#[test]
+fn without_a_disk_a_connected_receiver_has_as_much_as_its_queue_holds_and_no_more() {
+    let config =
+        ConfigFile::new("[queue]\nmessages_maximum = 20\nwhen_full = \"spool\"\n[sys]\ninterval_seconds = 1\n");
+    let broker = BrokerProcess::start(&["--config", config.path(), "--ephemeral"]);
+    let mut receiver = broker.connect(narrow(Connect::new(ProtocolVersion::V5, text("connected")), 1));
+    receiver.subscribe("topic", QoS::AtLeastOnce);
+    let mut publisher = broker.v5("publisher");
+    let mut publish = |number| publisher.publish_with(numbered("topic", number, 1000, QoS::AtLeastOnce));
+    let taken = (0..100).take_while(|&number| publish(number) == ReasonCode::Success).count();
+    assert!((20..=22).contains(&taken), "one is under way: {taken}");
+    assert_eq!(publish(100), ReasonCode::QuotaExceeded);
+    assert_eq!(receive(&mut receiver, taken), (0..taken).collect::<Vec<_>>());
+    receiver.expect_nothing_waiting();
+    assert_eq!(publish(101), ReasonCode::Success);
+    assert_eq!(receive(&mut receiver, 1), [101]);
+}
+
+#[test]
+fn with_a_disk_more_waits_for_a_connected_receiver_whose_session_ends_with_it() {
+    let config =
+        ConfigFile::new("[queue]\nmessages_maximum = 20\n[store]\nsync = \"never\"\n[sys]\ninterval_seconds = 1\n");
+    let directory = DataDirectory::new();
+    let broker = directory.start_with(&["--config", config.path()]);
+    let mut receiver = broker.connect(narrow(Connect::new(ProtocolVersion::V5, text("connected")), 1));
+    receiver.subscribe("topic", QoS::AtLeastOnce);
+    let mut publisher = broker.v5("publisher");
+    // All in one write: nobody can look at the receiver in between.
+    let messages = (0..500).map(|number| numbered("topic", number, 100, QoS::AtLeastOnce)).collect();
+    assert!(publish_all(&mut publisher, messages).iter().all(|reason| *reason == ReasonCode::Success));
+    Figures::of(&broker).wait_for("spooling/messages", |messages| messages > 400);
+    assert_eq!(receive(&mut receiver, 500), (0..500).collect::<Vec<_>>());
+    receiver.expect_nothing_waiting();
+    Figures::of(&broker).wait_for("spooling/messages", |messages| messages == 0);
+    // What waits when it goes, goes with it.
+    let messages = (0..500).map(|number| numbered("topic", number, 100, QoS::AtLeastOnce)).collect();
+    publish_all(&mut publisher, messages);
+    Figures::of(&broker).wait_for("spooling/messages", |messages| messages > 400);
+    receiver.disconnect();
+    Figures::of(&broker).wait_for("spooling/messages", |messages| messages == 0);
 }

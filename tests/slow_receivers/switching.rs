@@ -10,16 +10,17 @@ use super::{Figures, config, figure, narrow, number_of, numbered, publish_all, r
 
 const BYTES: usize = 4096;
 
-/// Receivers whose sessions outlive their connections.
-fn receivers() -> [Connect; 2] {
-    [lasting(ProtocolVersion::V5, "slow"), lasting(ProtocolVersion::V5, "slow-too")]
+/// Receivers of each kind: in a session that outlives its connection, and in those that do not.
+fn receivers() -> [Connect; 3] {
+    let passing = |version| Connect::new(version, text("slow"));
+    [lasting(ProtocolVersion::V5, "slow"), passing(ProtocolVersion::V5), passing(ProtocolVersion::V311)]
 }
 
 #[test]
 fn what_waits_for_a_slow_receiver_leaves_memory_and_comes_in_order_when_it_reads_again() {
     for connect in receivers() {
         for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
-            let case = format!("{:?}, QoS {qos}", connect.client_id);
+            let case = format!("{:?}, {:?}, QoS {qos}", connect.version, connect.properties.session_expiry_interval);
             let config = config("");
             let directory = DataDirectory::new();
             let broker = directory.start_with(&["--config", config.path()]);
@@ -43,7 +44,9 @@ fn what_waits_for_a_slow_receiver_leaves_memory_and_comes_in_order_when_it_reads
             figures.wait_for("clients/spooling", |clients| clients == 1);
             publish(500, &mut normal);
             figures.wait_for("queued messages/bytes", |bytes| bytes <= 2 * 64 * 1024);
-            Figures::of(&broker).wait_for("spooling/messages", |messages| messages >= 900);
+            // 3.1.1 has no Receive Maximum: as much is under way as may wait.
+            let under_way = if connect.version == ProtocolVersion::V311 { (1 << 20) / BYTES } else { 8 };
+            Figures::of(&broker).wait_for("spooling/messages", |messages| messages + under_way as u64 >= 900);
             assert_eq!(figure(&broker, "publish/messages/dropped"), 0, "{case}");
             assert_eq!(receive(&mut slow, 1000), (0..1000).collect::<Vec<_>>(), "{case}");
             figures.wait_for("clients/spooling", |clients| clients == 0);
@@ -63,7 +66,8 @@ fn what_waits_for_a_slow_receiver_leaves_memory_and_comes_in_order_when_it_reads
 fn the_order_holds_however_often_a_receiver_is_slow_and_is_not() {
     let seed = seed("TENBIN_SLOW_SEED");
     let _ = writeln!(std::io::stderr(), "TENBIN_SLOW_SEED={seed}");
-    for (number, connect) in receivers().into_iter().enumerate() {
+    // One of 3.1.1 has no Receive Maximum: too much may be under way for it to be slow.
+    for (number, connect) in receivers().into_iter().take(2).enumerate() {
         // From 128 KiB on: switches come soon.
         let config = ConfigFile::new(
             "[queue]\nbytes_maximum = 262144\nwhen_full = \"spool\"\n[store]\nsync = \"never\"\n[sys]\ninterval_seconds = 1\n",

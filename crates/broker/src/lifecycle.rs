@@ -146,7 +146,7 @@ fn whole_seconds(duration: Duration) -> Duration {
 /// Messages for a session that is kept are kept too.
 fn store_messages(lease: &Lease, durable: &Durable) {
     let Some(session) = &lease.state.durable else { return };
-    let before = lease.client.outbox.stored();
+    let before = lease.client.outbox.any_queue();
     if !before.as_ref().is_some_and(|queue| session.has(queue)) {
         lease.client.outbox.store_in(Some(session.queue(durable, before.as_deref())));
     }

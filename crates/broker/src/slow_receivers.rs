@@ -127,8 +127,7 @@ impl Watched {
     /// Whether to look again.
     fn look(&mut self, shared: &Shared, lines: &mut Lines, now: Instant) -> bool {
         let outbox = Arc::clone(&self.client.outbox);
-        let durable = shared.durable.as_deref();
-        let sample = outbox.sample(durable.is_some());
+        let sample = outbox.sample();
         let Some((connection, sample)) = sample else {
             self.ends(shared);
             return !outbox.end_watch();
@@ -141,7 +140,7 @@ impl Watched {
         let changed = self.health.look(sample, &bounds, now);
         let pace = self.health.pace();
         if changed.is_some() || pace != Pace::Normal {
-            let is_done = outbox.set_pace(connection, pace, self.health.soft(&bounds), durable);
+            let is_done = outbox.set_pace(connection, pace, self.health.soft(&bounds));
             if let Some(transition) = changed {
                 if is_done {
                     count(shared, transition);

@@ -48,7 +48,7 @@ pub(crate) use asked_wake::AskedWake;
 pub use error::StoreError;
 pub(crate) use health::watch_messages;
 pub(crate) use load::load;
-pub(crate) use queue::{PublisherId, Reserved, Stored, StoredQueue};
+pub(crate) use queue::{PublisherId, Stored, StoredQueue};
 pub(crate) use reader::{Page, PageOf, UnderWay};
 pub(crate) use retained::EncodedRetained;
 pub(crate) use safe_at::SafeAt;
@@ -233,6 +233,13 @@ impl Durable {
     /// Where places begin in this run: behind all of the runs before, whose highest ones may be forgotten.
     fn first_place(&self) -> u64 {
         self.first_place.load(Ordering::Relaxed)
+    }
+
+    /// A queue for a session that ends with its connection, as this one's messages do. Its places are above those of the queue
+    /// that the client had `before`. The next start finds that it is nobody's.
+    pub(crate) fn temporary_queue(&self, before: Option<&StoredQueue>) -> Arc<StoredQueue> {
+        let first = before.map_or(0, StoredQueue::peek).max(self.first_place());
+        StoredQueue::temporary(self.next_number(), first)
     }
 
     /// The run's number, which no run before had.

@@ -1,5 +1,4 @@
 use std::num::NonZeroU64;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -22,11 +21,13 @@ pub(crate) struct StoredQueue {
     is_over: AtomicBool,
     /// A group's: where a delivery is stored is told with this in mind.
     is_of_group: bool,
+    /// Of a session that ends with its connection: nothing of it is wanted after that.
+    is_temporary: bool,
+    /// Messages that are here only while they are not in memory may have places from this one on: see `outbox::passing`.
+    /// [`NOTHING_PASSES`]: none are given to them. Written under the outbox's lock; relaxed, for who reads it elsewhere reads
+    /// a hint.
+    passes_from: AtomicU64,
 }
-
-/// Places of a queue for messages that came before it was used.
-#[derive(Debug, Clone)]
-pub(crate) struct Reserved(Range<u64>);
 
 /// The place of a delivery that is stored, as [`Delivery::stored`] says it: that in its group's queue is marked.
 ///
@@ -45,6 +46,11 @@ impl StoredQueue {
         Arc::new(Self::new(id, first, false))
     }
 
+    /// That of a session that ends with its connection.
+    pub(super) fn temporary(id: NonZeroU64, first: u64) -> Arc<Self> {
+        Arc::new(Self { is_temporary: true, ..Self::new(id, first, false) })
+    }
+
     /// A share group's.
     pub(super) fn of_group(id: NonZeroU64, first: u64) -> Arc<Self> {
         Arc::new(Self::new(id, first, true))
@@ -53,12 +59,19 @@ impl StoredQueue {
     /// A session's that is on no disk.
     #[cfg(test)]
     pub(crate) fn nowhere() -> Arc<Self> {
-        Self::of_session(NonZeroU64::MIN, 1)
+        Self::numbered(1)
+    }
+
+    /// One of a session that has this number.
+    #[cfg(test)]
+    pub(crate) fn numbered(number: u64) -> Arc<Self> {
+        Self::of_session(NonZeroU64::new(number).unwrap(), 1)
     }
 
     fn new(id: NonZeroU64, first: u64, is_of_group: bool) -> Self {
         let next = AtomicU64::new(first.max(1));
-        Self { id: QueueId(id.get()), next, is_over: AtomicBool::new(false), is_of_group }
+        let (is_over, passes_from) = (AtomicBool::new(false), AtomicU64::new(NOTHING_PASSES));
+        Self { id: QueueId(id.get()), next, is_over, is_of_group, is_temporary: false, passes_from }
     }
 
     pub(crate) fn id(&self) -> QueueId {
@@ -74,6 +87,38 @@ impl StoredQueue {
         self.is_of_group
     }
 
+    /// Whether it goes with its session's connection.
+    pub(crate) fn is_temporary(&self) -> bool {
+        self.is_temporary
+    }
+
+    /// From now on messages may pass through here, at places that were not given before. Under the outbox's lock.
+    pub(crate) fn begin_passing(&self) {
+        self.passes_from.store(self.next.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// What has got a place for that, and has not come yet, is not to be left here. Under the outbox's lock.
+    pub(crate) fn end_passing(&self) {
+        self.passes_from.store(NOTHING_PASSES, Ordering::Relaxed);
+    }
+
+    /// Whether messages pass through here now; a hint.
+    #[inline]
+    pub(crate) fn is_passing(&self) -> bool {
+        self.passes_from.load(Ordering::Relaxed) != NOTHING_PASSES
+    }
+
+    /// Whether a message that passes may be left at this place. Under the outbox's lock.
+    pub(crate) fn may_pass_at(&self, Sequence(sequence): Sequence) -> bool {
+        sequence >= self.passes_from.load(Ordering::Relaxed)
+    }
+
+    /// A place for a message that comes into the queue now, above all that were given before; `None`: there is none any more.
+    /// Not under the log's lock: others may be written before it is there, which the spool minds.
+    pub(crate) fn next_sequence(&self) -> Option<Sequence> {
+        self.next().map(|(place, _)| place.sequence)
+    }
+
     /// Where the next message goes, and what its delivery says of it; `None`: nowhere any more. Under the log's lock.
     pub(super) fn next(&self) -> Option<(Place, NonZeroU64)> {
         if self.is_over.load(Ordering::Relaxed) {
@@ -81,12 +126,6 @@ impl StoredQueue {
         }
         let sequence = Sequence(self.next.fetch_add(1, Ordering::Relaxed));
         Some((Place { queue: self.id, sequence }, Stored::new(sequence, self.is_of_group).to_number()))
-    }
-
-    /// Places before all that are given from now on. Under the log's lock.
-    pub(super) fn reserve(&self, count: usize) -> Reserved {
-        let first = self.next.fetch_add(count as u64, Ordering::Relaxed);
-        Reserved(first..first + count as u64)
     }
 
     /// Under the log's lock, before the queue is dropped.
@@ -129,22 +168,6 @@ impl Stored {
     }
 }
 
-impl Reserved {
-    /// None at all.
-    pub(crate) const NONE: Self = Self(0..0);
-
-    pub(crate) fn len(&self) -> usize {
-        usize::try_from(self.0.end - self.0.start).unwrap_or(usize::MAX)
-    }
-}
-
-/// In order.
-impl Iterator for Reserved {
-    type Item = Sequence;
-
-    fn next(&mut self) -> Option<Sequence> {
-        self.0.next().map(Sequence)
-    }
-}
-
+/// No place is so high.
+const NOTHING_PASSES: u64 = u64::MAX;
 const IN_GROUP: u64 = 1 << 63;

@@ -5,7 +5,7 @@ use tenbin_session::Delivery;
 use tenbin_store::spool::{Batch, Body, Origin, Place, QueueId, Sequence};
 
 use super::message::{self, Head};
-use super::queue::{Reserved, Stored, StoredQueue};
+use super::queue::{Stored, StoredQueue};
 use super::wall_clock::WallClock;
 use super::{Durable, SafeAt};
 
@@ -117,14 +117,17 @@ impl Durable {
         Appending { log: self.spool.begin(), clock: WallClock::now(), places: Vec::new(), body: None }
     }
 
-    /// So many places for messages that have come already.
-    pub(crate) fn reserve(&self, queue: &StoredQueue, count: usize) -> Reserved {
-        let _log = self.append();
-        if count > 0 { queue.reserve(count) } else { Reserved::NONE }
+    /// These messages of a queue are done with; nobody waits for that.
+    pub(crate) fn settle_places(&self, queue: &StoredQueue, sequences: impl IntoIterator<Item = Sequence>) {
+        let mut outcomes = Outcomes::default();
+        outcomes.done.extend(sequences.into_iter().map(|sequence| place(queue.id(), sequence)));
+        if !outcomes.is_empty() {
+            self.settle(&mut outcomes);
+        }
     }
 
-    /// Appends messages that have got places which were reserved.
-    pub(crate) fn append_reserved(&self, queue: &StoredQueue, deliveries: &[Delivery]) {
+    /// Appends messages that have got their places already: see [`StoredQueue::next_sequence`].
+    pub(crate) fn append_placed(&self, queue: &StoredQueue, deliveries: &[Delivery]) {
         let mut log = self.append();
         let mut bytes = 0;
         for delivery in deliveries {

@@ -10,6 +10,7 @@ mod for_tests;
 mod health;
 mod kept_back;
 mod pace;
+mod passing;
 mod push;
 mod queue;
 mod runs;
@@ -44,13 +45,14 @@ pub use when_full::WhenFull;
 use pace::Behaviour;
 
 use crate::clock::Clock;
-use crate::durable::{Durable, Reserved, Stored, StoredQueue, Tail};
+use crate::durable::{Durable, Stored, StoredQueue, Tail};
 use crate::metrics::Metrics;
 
 /// Messages that wait for one client.
 ///
 /// One lock operation and at most one wake-up for each batch that a publisher pushes; the receiver takes whole
-/// batches. The lock is held for moving messages only, never across a wait, and no other lock is taken under it.
+/// batches. The lock is held for moving messages only, never across a wait, and no other lock is taken under it, but that
+/// of session numbers where a queue on disk is made.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     state: Mutex<State>,
@@ -76,7 +78,8 @@ pub(crate) struct Outbox {
     /// two, or need not, since nothing can go; then the task sees it when that changes, by the lock of
     /// [`Outbox::set_socket_blocked`], or looks anyway, since its quota is another.
     at_rest: AtomicBool,
-    /// Where messages for the session are kept, if they are. Changed while there is no connection.
+    /// Where messages for the session are on disk, if they are: kept, or passing through: see `passing`. Changed while there is
+    /// no connection, or under the lock.
     stored: ArcSwapOption<StoredQueue>,
     /// Something waits on disk alone. Written under the lock, read by anybody for a hint; relaxed.
     has_tail: AtomicBool,
@@ -174,8 +177,6 @@ struct State {
     waker: Option<Waker>,
     /// How the receiver keeps up.
     behaviour: Behaviour,
-    /// While it is slow: places on disk for messages that nobody knew then that they were to be there.
-    reserved: Option<Box<Reserved>>,
     /// QoS 1 and 2 messages that are not stored have found no room.
     is_stuffed: bool,
     /// Bytes that were not in the socket when it was blocked.
@@ -374,11 +375,15 @@ impl Outbox {
         state.control = None;
         state.waker = None;
         let shared = state.queue.withdraw_shared(&self.common.budget);
+        let ended = self.end_temporary(&mut state);
         self.give_head_to_tail(&mut state);
         self.tell_form(&state);
         let dropped = state.queue.drop_unacknowledged(&self.common.budget);
         self.load.set_availability(Availability::Offline);
         drop(state);
+        if let Some((durable, queue)) = self.common.durable.as_ref().zip(ended) {
+            durable.end_queue(&queue);
+        }
         self.common.metrics.dropped_offline.add(dropped.messages);
         self.take_back(shared.iter().map(Booked::of).sum::<Booked>() + dropped.booked);
         shared
@@ -407,7 +412,10 @@ impl Outbox {
         let dropped = {
             let mut state = self.state();
             if state.tail.is_some() {
-                self.change_tail(&mut state, Tail::clear);
+                self.change_tail(&mut state, |tail| {
+                    tail.clear();
+                    tail.unwritten = 0; // nobody tells of it any more
+                });
             }
             state.is_stuffed = false;
             self.tell_quota(&state);

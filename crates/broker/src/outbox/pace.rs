@@ -1,14 +1,16 @@
 //! What a slow receiver's queue does otherwise, and what is seen of it from outside: see `health`.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tenbin_balancer::Availability;
 use tenbin_session::Delivery;
 
 use super::health::{Bounds, Pace, SOFT_FLOOR_BYTES, Sample};
+use super::passing::Passed;
 use super::queue::HEAD_BYTES;
 use super::{Outbox, OutboxLimits, State, WhenFull, tail};
-use crate::durable::{Durable, Stored};
+use crate::durable::{Stored, StoredQueue};
 
 /// How a queue behaves now.
 #[derive(Debug, Default, Clone, Copy)]
@@ -58,14 +60,14 @@ impl Outbox {
     }
 
     /// What there is to see now, and of which connection; `None`: there is none.
-    pub(crate) fn sample(&self, has_store: bool) -> Option<(u32, Sample)> {
+    pub(crate) fn sample(&self) -> Option<(u32, Sample)> {
         let state = self.state();
         let queue = &state.queue;
         let (mut spoolable_messages, mut spoolable_bytes) = queue.acknowledged_usage();
         if self.common.limits.when_full == WhenFull::Spool {
             (spoolable_messages, spoolable_bytes) = (queue.len(), queue.bytes());
         }
-        if !has_store {
+        if !self.may_spool(state.behaviour.is_spooling()) {
             (spoolable_messages, spoolable_bytes) = (0, 0);
         }
         let tail = state.tail.as_ref().map_or((0, 0), |tail| (tail.messages(), tail.bytes()));
@@ -93,10 +95,12 @@ impl Outbox {
 
     /// The receiver goes on at this pace; `soft`: bytes that may wait for it. Whether that could be done: messages may have
     /// come since [`Outbox::sample`], or it may have gone, and then nothing changes.
-    pub(crate) fn set_pace(&self, connection: u32, pace: Pace, soft: usize, durable: Option<&Durable>) -> bool {
+    pub(crate) fn set_pace(&self, connection: u32, pace: Pace, soft: usize) -> bool {
         let is_spooling = self.state().behaviour.is_spooling();
-        if pace == Pace::Spooling && !is_spooling {
-            return self.begin_spooling(connection, soft, durable);
+        // A disk that was behind then may not be now.
+        let has_to_begin = !is_spooling || (self.common.limits.has_store && self.disk().is_none());
+        if pace == Pace::Spooling && has_to_begin {
+            return self.begin_spooling(connection, soft);
         }
         let mut state = self.state();
         let has_tail = State::has_tail(state.tail.as_deref());
@@ -105,7 +109,6 @@ impl Outbox {
         }
         state.behaviour = Behaviour { pace, slow_bytes: slow_bytes(soft) };
         if pace == Pace::Normal {
-            state.reserved = None;
             self.is_alarmed.store(false, Ordering::Relaxed);
         }
         if pace == Pace::Normal && state.queue.has_room(&self.common.limits) && !has_tail {
@@ -125,86 +128,60 @@ impl Outbox {
         true
     }
 
+    /// Whether what waits for this receiver can go to disk, or will be able to when it is slow. Without a disk, and where that
+    /// was behind when it became slow, it cannot.
+    pub(super) fn may_spool(&self, is_spooling: bool) -> bool {
+        self.common.limits.has_store && (!is_spooling || self.disk().is_some())
+    }
+
     /// From now on memory has the head alone. What is behind it is on disk, or goes there.
-    fn begin_spooling(&self, connection: u32, soft: usize, durable: Option<&Durable>) -> bool {
-        let reserved = durable.and_then(|durable| self.reserve_places(durable));
+    fn begin_spooling(&self, connection: u32, soft: usize) -> bool {
         let mut guard = self.state();
         let state = &mut *guard;
         if !state.attached || state.connection != connection || state.closed {
             return false;
         }
+        // Where the disk takes no more, what is not there yet stays in memory, as without one.
+        let can_write = self.make_disk().is_some();
         state.behaviour = Behaviour { pace: Pace::Spooling, slow_bytes: slow_bytes(soft) };
         self.load.set_availability(Availability::Full);
-        if reserved.is_some() {
+        let mut passed = Passed::default();
+        if let Some(queue) = self.disk() {
             state.is_stuffed = false;
             self.tell_quota(state);
-        }
-        let mut moved = Vec::new();
-        if let Some(reserved) = reserved {
-            state.reserved = Some(Box::new(reserved));
             if state.tail.is_none() {
-                moved = self.give_rest_to_tail(state);
+                passed = self.give_rest_to_tail(state, queue, can_write);
             }
         }
         self.tell_form(state);
         drop(guard);
-        if !moved.is_empty() {
-            self.write_placed(&moved);
+        if !passed.is_nothing() {
+            self.write_passed(passed);
         }
         true
     }
 
     /// What is behind the head goes to the tail. What is returned has got a place, and is to be written there: the tail is
-    /// not read until [`Outbox::write_placed`].
-    fn give_rest_to_tail(&self, state: &mut State) -> Vec<Delivery> {
-        let has_places = state.reserved.as_ref().is_some_and(|reserved| reserved.len() >= state.queue.len());
-        let may_be_stored = self.common.limits.when_full == WhenFull::Spool;
+    /// not read until then. `can_write`: else only what is there already goes.
+    fn give_rest_to_tail(&self, state: &mut State, queue: Arc<StoredQueue>, can_write: bool) -> Passed {
         let goes = |delivery: &Delivery| match delivery.stored.map(Stored::of) {
             Some(stored) => matches!(stored, Stored::InOwn(_)),
-            None => has_places && delivery.share.is_none() && (may_be_stored || delivery.qos.is_acknowledged()),
+            None => can_write && delivery.share.is_none() && self.passes(&queue, delivery),
         };
         let mut rest = state.queue.withdraw_behind(HEAD_BYTES, goes, &self.common.budget);
+        let mut passed = Passed::of(Arc::clone(&queue));
         if rest.is_empty() {
-            return rest;
-        }
-        let mut placed = Vec::new();
-        for delivery in &mut rest {
-            if delivery.stored.is_none()
-                && let Some(sequence) = state.reserved.as_mut().and_then(|reserved| reserved.next())
-            {
-                delivery.stored = Some(Stored::new(sequence, false).to_number());
-                placed.push(delivery.clone());
-            }
+            return passed;
         }
         self.change_tail(state, |tail| {
-            // From the newest on, so that they join.
-            for delivery in rest.iter().rev() {
-                if let Some(Stored::InOwn(sequence)) = delivery.stored.map(Stored::of) {
-                    tail.add(sequence, tail::weight(delivery));
+            for delivery in &mut rest {
+                match delivery.stored.map(Stored::of) {
+                    Some(stored) => tail.add(stored.sequence(), tail::weight(delivery)),
+                    None => drop(passed.place(&queue, tail, delivery)),
                 }
             }
-            tail.unwritten += placed.len();
         });
-        placed
-    }
-
-    /// Writes messages of the tail that have got their places and are not there yet.
-    #[cold]
-    pub(super) fn write_placed(&self, placed: &[Delivery]) {
-        if let Some((durable, queue)) = self.common.durable.as_ref().zip(self.stored()) {
-            durable.append_reserved(&queue, placed);
-        }
-        let mut state = self.state();
-        if state.tail.is_none() {
-            return;
-        }
-        self.change_tail(&mut state, |tail| tail.unwritten = tail.unwritten.saturating_sub(placed.len()));
-        self.at_rest.store(false, Ordering::Relaxed);
-        let waker = state.waker.take();
-        drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        passed
     }
 }
 
@@ -227,20 +204,18 @@ mod tests {
     use tenbin_codec::{PublishTemplate, QoS, TopicName};
 
     use super::*;
-    use crate::clock::Clock;
     use crate::outbox::{Batch, Budget, Control, OutboxCommon, Taken};
 
-    fn outbox(when_full: WhenFull, durable: Option<&Arc<Durable>>) -> Outbox {
-        let has_store = durable.is_some();
-        let limits = OutboxLimits { messages: 10_000, bytes: 1 << 20, when_full, stored_bytes: 1 << 30, has_store };
-        let budget = Arc::new(Budget::new(1 << 30));
-        let metrics = Arc::default();
-        let (concerns, durable) = (Arc::default(), durable.cloned());
-        let common = OutboxCommon { limits, budget, metrics, clock: Clock::new(), concerns, durable };
+    fn outbox(when_full: WhenFull) -> Outbox {
+        let limits = OutboxLimits::for_tests(MESSAGES, when_full);
+        let common = OutboxCommon::for_tests(limits, Arc::new(Budget::new(1 << 30)));
         let outbox = Outbox::new(Arc::new(common), Arc::new(MemberLoad::new(Nanos(0))));
         outbox.attach(u32::MAX, None);
         outbox
     }
+
+    /// There is room for so many, and for more bytes than they have.
+    const MESSAGES: usize = 600;
 
     /// Messages of about 1 KB.
     fn push(outbox: &Outbox, qos: QoS, marks: std::ops::Range<u32>) {
@@ -262,15 +237,15 @@ mod tests {
 
     #[test]
     fn who_is_watched_gets_shared_work_only_if_nobody_else_can_until_it_keeps_up() {
-        let outbox = outbox(WhenFull::DropOldest, None);
+        let outbox = outbox(WhenFull::DropOldest);
         assert_eq!(outbox.load.availability(), Availability::Ready);
-        assert!(outbox.set_pace(1, Pace::Watch, 0, None));
+        assert!(outbox.set_pace(1, Pace::Watch, 0));
         assert_eq!(outbox.load.availability(), Availability::Full);
         let mut context = Context::from_waker(Waker::noop());
         assert!(outbox.poll_take(&mut context, 1, 1, &mut Batch::default()).is_pending());
         assert_eq!(outbox.load.availability(), Availability::Full, "room alone does not do");
-        assert!(!outbox.set_pace(2, Pace::Normal, 0, None), "that is another connection");
-        assert!(outbox.set_pace(1, Pace::Normal, 0, None));
+        assert!(!outbox.set_pace(2, Pace::Normal, 0), "that is another connection");
+        assert!(outbox.set_pace(1, Pace::Normal, 0));
         assert_eq!(outbox.load.availability(), Availability::Ready);
         assert!(outbox.take_room_again(), "its groups may have kept messages");
     }
@@ -278,9 +253,9 @@ mod tests {
     #[test]
     fn of_qos_0_a_slow_receiver_has_the_newest_or_the_oldest_or_is_told_to_go() {
         for (when_full, has_newest) in [(WhenFull::DropOldest, true), (WhenFull::DropNewest, false)] {
-            let outbox = outbox(when_full, None);
+            let outbox = outbox(when_full);
             push(&outbox, QoS::AtMostOnce, 0..300);
-            assert!(outbox.set_pace(1, Pace::Spooling, 0, None));
+            assert!(outbox.set_pace(1, Pace::Spooling, 0));
             push(&outbox, QoS::AtMostOnce, 300..600);
             let marks = taken(&outbox, usize::MAX);
             assert_eq!(marks.contains(&599), has_newest);
@@ -288,8 +263,8 @@ mod tests {
             assert!(marks.is_sorted() && marks.len() <= 300, "{}", marks.len());
             assert_eq!(outbox.common.metrics.dropped_queue_full.get() as usize, 600 - marks.len());
         }
-        let outbox = outbox(WhenFull::Disconnect, None);
-        assert!(outbox.set_pace(1, Pace::Spooling, 0, None));
+        let outbox = outbox(WhenFull::Disconnect);
+        assert!(outbox.set_pace(1, Pace::Spooling, 0));
         push(&outbox, QoS::AtMostOnce, 0..300);
         let mut context = Context::from_waker(Waker::noop());
         let told = outbox.poll_take(&mut context, 1, 1, &mut Batch::default());
@@ -298,9 +273,24 @@ mod tests {
 
     #[test]
     fn qos_1_of_a_slow_receiver_is_not_dropped_while_there_is_room() {
-        let outbox = outbox(WhenFull::DropOldest, None);
-        assert!(outbox.set_pace(1, Pace::Spooling, 0, None));
+        let outbox = outbox(WhenFull::DropOldest);
+        assert!(outbox.set_pace(1, Pace::Spooling, 0));
         push(&outbox, QoS::AtLeastOnce, 0..500);
         assert_eq!(taken(&outbox, usize::MAX), (0..500).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn who_cannot_spool_has_the_newest_of_qos_0_and_qos_1_is_refused_at_the_limit() {
+        let outbox = outbox(WhenFull::Spool);
+        push(&outbox, QoS::AtMostOnce, 0..MESSAGES as u32 + 300);
+        let marks = taken(&outbox, usize::MAX);
+        assert!(marks.is_sorted() && marks.len() <= MESSAGES);
+        assert_eq!(marks.last(), Some(&(MESSAGES as u32 + 299)));
+        let outbox = self::outbox(WhenFull::Spool);
+        push(&outbox, QoS::AtLeastOnce, 0..MESSAGES as u32 - 1);
+        assert!(!outbox.is_over_quota(Instant::now()));
+        push(&outbox, QoS::AtLeastOnce, MESSAGES as u32 - 1..MESSAGES as u32);
+        assert!(outbox.is_over_quota(Instant::now()));
+        assert_eq!(taken(&outbox, usize::MAX), (0..MESSAGES as u32).collect::<Vec<_>>(), "nothing is lost");
     }
 }

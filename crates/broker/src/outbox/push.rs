@@ -8,14 +8,14 @@ use std::time::Instant;
 use rustc_hash::FxHashMap;
 use tenbin_balancer::Availability;
 use tenbin_session::Delivery;
+use tenbin_store::spool::Sequence;
 
 use super::batch::{Batch, Entry};
+use super::passing::Passed;
 use super::queue::Dropped;
 use super::runs::{Run, Wire};
-use super::{
-    Booked, Control, Outbox, OutboxCommon, OutboxLimits, Pressure, Queue, Reader, State, Tally, WhenFull, tail,
-};
-use crate::durable::{Reserved, Stored, Tail};
+use super::{Booked, Control, Outbox, OutboxLimits, Pressure, Queue, Reader, State, Tally, WhenFull};
+use crate::durable::Tail;
 
 impl Outbox {
     /// Puts a batch in, in order, and wakes the receiver once. What finds no room is dropped as
@@ -58,20 +58,22 @@ impl Outbox {
         put_in: impl FnOnce(&mut Push<'_>),
     ) -> Pressure {
         let mut guard = self.state();
-        let State { queue, tail, groups, attached, closed, connection, wire, behaviour, reserved, .. } = &mut *guard;
+        let State { queue, tail, groups, attached, closed, connection, wire, behaviour, .. } = &mut *guard;
         let common = &self.common.limits;
         let slow = behaviour.is_spooling().then(|| behaviour.slow_limits(common));
+        let tail_is_there = State::has_tail(tail.as_deref());
         let mut push = Push {
             outbox: self,
             queue,
             tail,
             limits: slow.as_ref().unwrap_or(common),
             is_spooling: slow.is_some(),
+            is_behind: tail_is_there,
             spooled: false,
             is_stuffed: false,
             is_too_slow: false,
-            reserved,
-            placed: Vec::new(),
+            placed_at: None,
+            passed: Passed::default(),
             groups,
             is_attached: *attached,
             is_attached_for_groups: *attached && chosen.is_none_or(|chosen| chosen == *connection),
@@ -91,7 +93,7 @@ impl Outbox {
         push.count();
         self.at_rest.store(false, Ordering::Relaxed);
         let Push { dropped_full, dropped_offline, mut taken_back, refused, spooled, .. } = push;
-        let (is_stuffed, is_too_slow, placed) = (push.is_stuffed, push.is_too_slow, push.placed);
+        let (is_stuffed, is_too_slow, passed) = (push.is_stuffed, push.is_too_slow, push.passed);
         let state = &mut *guard;
         if is_stuffed {
             state.is_stuffed = true;
@@ -129,8 +131,8 @@ impl Outbox {
         if let Some(waker) = waker {
             waker.wake();
         }
-        if !placed.is_empty() {
-            self.write_placed(&placed);
+        if !passed.is_nothing() {
+            self.write_passed(passed);
         }
         if !taken_back.is_nothing() {
             taken_back.take_back(&self.load, self.common.clock.nanos(now));
@@ -151,7 +153,7 @@ impl Outbox {
         if !is_expected && !self.is_alarmed.swap(true, Ordering::Relaxed) {
             self.common.concerns.alarm();
         }
-        let will_have_room = self.common.limits.has_store && state.attached;
+        let will_have_room = state.attached && self.may_spool(state.behaviour.is_spooling());
         let is_stuffed = state.queue.len() >= self.common.limits.messages && !will_have_room;
         if is_stuffed && !state.is_stuffed && self.keeps_in().is_none() {
             state.is_stuffed = true;
@@ -161,31 +163,33 @@ impl Outbox {
 }
 
 /// One batch on its way into the queue.
-struct Push<'a> {
-    outbox: &'a Outbox,
+pub(super) struct Push<'a> {
+    pub(super) outbox: &'a Outbox,
     queue: &'a mut Queue,
-    tail: &'a mut Option<Box<Tail>>,
+    pub(super) tail: &'a mut Option<Box<Tail>>,
     /// For what is not stored; less than usual for a slow receiver.
     limits: &'a OutboxLimits,
-    is_spooling: bool,
+    pub(super) is_spooling: bool,
+    /// Something is in the tail already.
+    pub(super) is_behind: bool,
     /// Something has gone to the tail.
-    spooled: bool,
+    pub(super) spooled: bool,
     /// QoS 1 and 2 messages have found no room.
     is_stuffed: bool,
     /// The receiver is to be disconnected.
     is_too_slow: bool,
-    /// Places on disk for what is not stored and has to go behind the tail, and what has got one and is to be written.
-    reserved: &'a mut Option<Box<Reserved>>,
-    placed: Vec<Delivery>,
+    /// The highest place that was given to a message of this batch when it came.
+    pub(super) placed_at: Option<Sequence>,
+    pub(super) passed: Passed,
     groups: &'a FxHashMap<NonZeroU64, Arc<Tally>>,
-    is_attached: bool,
+    pub(super) is_attached: bool,
     /// By the connection that share groups chose.
     is_attached_for_groups: bool,
-    is_closed: bool,
+    pub(super) is_closed: bool,
     wire: Option<Wire>,
     now: Instant,
     returned: &'a mut Vec<Delivery>,
-    dropped_full: u64,
+    pub(super) dropped_full: u64,
     dropped_offline: u64,
     taken_back: Booked,
     /// The share group of which a message was refused last.
@@ -199,85 +203,61 @@ struct Push<'a> {
 impl<'a> Push<'a> {
     #[inline]
     fn single(&mut self, delivery: Delivery) {
-        let outbox = self.outbox;
         let acknowledged = delivery.qos.is_acknowledged();
         if !self.is_member(delivery.share) {
             self.taken_back += Booked::of(&delivery);
             self.returned.push(delivery); // [MQTT-3.10.4-2]
-        } else if self.is_closed || (!self.is_attached && !acknowledged && delivery.stored.is_none()) {
+        } else if self.is_closed || (!self.is_attached && !acknowledged) {
             self.taken_back += Booked::of(&delivery);
             self.dropped_offline += 1;
-        } else if let Some(Stored::InOwn(sequence)) = delivery.stored.map(Stored::of)
-            && self.goes_to_tail(&delivery)
-        {
-            self.spooled = true;
-            self.tail.get_or_insert_default().add(sequence, tail::weight(&delivery));
-        } else if self.is_spooling && self.has_to_follow_tail(&delivery) {
-            self.follow_tail(delivery);
-        } else if acknowledged && self.refused.is_some() && self.refused == delivery.share {
+            if delivery.stored.is_some() {
+                self.give_place_up(&delivery);
+            }
+        } else if delivery.stored.is_some() || self.is_behind || self.is_spooling {
+            if let Some(delivery) = self.on_disk(delivery) {
+                self.in_memory(delivery);
+            }
+        } else {
+            self.in_memory(delivery);
+        }
+    }
+
+    #[inline]
+    fn in_memory(&mut self, delivery: Delivery) {
+        let outbox = self.outbox;
+        let acknowledged = delivery.qos.is_acknowledged();
+        if acknowledged && self.refused.is_some() && self.refused == delivery.share {
             self.refuse(delivery); // a smaller one would fit, and go before its predecessor
         } else if self.fits(&delivery) {
             self.given += 1;
             self.queue.append(delivery, self.reader());
         } else if acknowledged && delivery.share.is_some() {
             self.refuse(delivery);
-        } else if self.fits_for_now(&delivery) {
-            self.given += 1;
-            self.queue.append(delivery, self.reader());
-        } else {
+        } else if let Some(delivery) = self.overflow(delivery) {
             self.given += 1;
             if acknowledged {
                 self.is_stuffed = true;
             } else if self.limits.when_full == WhenFull::Disconnect {
                 self.is_too_slow = true;
             }
-            let limits = self.limits_for(&delivery);
+            let usual = self.limits_for(&delivery);
+            // Who cannot spool has the newest at least.
+            let when_full = match usual.when_full {
+                WhenFull::Spool => WhenFull::DropOldest,
+                when_full => when_full,
+            };
+            let limits = OutboxLimits { when_full, ..*usual };
             let Dropped { messages, booked } =
-                self.queue.push(delivery, self.reader(), limits, &outbox.common.budget, self.now);
+                self.queue.push(delivery, self.reader(), &limits, &outbox.common.budget, self.now);
             self.dropped_full += messages;
             self.taken_back += booked;
         }
-    }
-
-    /// Whether a message that was collected before its receiver was slow follows some that are on disk by now.
-    #[cold]
-    fn has_to_follow_tail(&self, delivery: &Delivery) -> bool {
-        let may_be_stored = delivery.qos.is_acknowledged() || self.outbox.common.limits.when_full == WhenFull::Spool;
-        let has_place = self.reserved.as_ref().is_some_and(|reserved| reserved.len() > 0);
-        let is_own = delivery.stored.is_none() && delivery.share.is_none();
-        is_own && may_be_stored && has_place && State::has_tail(self.tail.as_deref())
-    }
-
-    #[cold]
-    fn follow_tail(&mut self, mut delivery: Delivery) {
-        let Some(sequence) = self.reserved.as_mut().and_then(|reserved| reserved.next()) else { return };
-        delivery.stored = Some(Stored::new(sequence, false).to_number());
-        let tail = self.tail.get_or_insert_default();
-        tail.add(sequence, tail::weight(&delivery));
-        tail.unwritten += 1;
-        tail.stop_reading(); // what is being read would pass it over
-        self.spooled = true;
-        self.placed.push(delivery);
     }
 
     #[inline]
     fn fits(&mut self, delivery: &Delivery) -> bool {
         let limits = self.limits_for(delivery);
         self.queue.fits(delivery, self.reader(), limits, &self.outbox.common.budget, self.now)
-    }
-
-    /// A queue that fills within moments may hold twice as much, until what comes next is kept on disk.
-    #[cold]
-    fn fits_for_now(&mut self, delivery: &Delivery) -> bool {
-        let OutboxCommon { limits, budget, .. } = &*self.outbox.common;
-        let goes_to_disk = delivery.qos.is_acknowledged() || limits.when_full == WhenFull::Spool;
-        let twice = OutboxLimits {
-            messages: limits.messages.saturating_mul(2),
-            bytes: limits.bytes.saturating_mul(2),
-            ..*limits
-        };
-        let may_wait = limits.has_store && self.is_attached && goes_to_disk && delivery.share.is_none();
-        may_wait && self.queue.fits(delivery, self.reader(), &twice, budget, self.now)
     }
 
     /// A slow receiver has less room for QoS 0, though for one message at least, and for what others could have instead.
@@ -292,8 +272,8 @@ impl<'a> Push<'a> {
         is_own && (delivery.qos.is_acknowledged() || !self.queue.has_unacknowledged())
     }
 
-    /// Whether a stored message is left on disk for now.
-    fn goes_to_tail(&mut self, delivery: &Delivery) -> bool {
+    /// Whether a message that is stored, or can be, is left on disk for now.
+    pub(super) fn goes_to_tail(&mut self, delivery: &Delivery) -> bool {
         State::has_tail(self.tail.as_deref())
             || !self.is_attached
             || (self.is_spooling && !self.queue.is_short())
@@ -312,7 +292,7 @@ impl<'a> Push<'a> {
         let budget = &self.outbox.common.budget;
         // Else they were made for an earlier connection, or for none.
         // Or they have to go behind what is on disk.
-        let is_apart = self.is_spooling && self.limits.when_full == WhenFull::Spool;
+        let is_apart = (self.is_spooling || self.is_behind) && self.limits.when_full == WhenFull::Spool;
         let is_for_us = self.wire == Some(run.wire) && self.is_attached && !self.is_closed && !is_apart;
         if is_for_us && self.is_member(run.share) && self.queue.fits_run(&run, self.reader(), self.limits, budget) {
             self.given += u64::from(run.messages);

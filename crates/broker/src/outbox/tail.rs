@@ -5,8 +5,9 @@
 //!   appended ──► │ tail: places on disk │ ──read──► │ head: Queue │ ──► connection
 //! ```
 //!
-//! While there is a tail, new messages that are stored go to it; and all that wait do when the connection ends. The
-//! connection reads the tail's first page whenever the head runs out.
+//! While there is a tail, new messages that are stored go to it; and all that wait do when the connection ends, if the
+//! session goes on. The connection reads the tail's first page whenever the head runs out. What is there only while it is not
+//! in memory has rules of its own: see `passing`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,13 +16,19 @@ use std::time::Instant;
 use tenbin_balancer::Availability;
 use tenbin_session::Delivery;
 
+use super::passing::Passed;
 use super::{Outbox, Reader, State, WhenFull, Wire};
-use crate::durable::{Durable, Page, PageOf, Reserved, Stored, StoredQueue, Tail};
+use crate::durable::{Durable, Page, PageOf, Stored, StoredQueue, Tail};
 
 impl Outbox {
-    /// Where QoS 1 and 2 messages for the session are kept; `None`: nowhere.
+    /// Where QoS 1 and 2 messages for the session are kept; `None`: nowhere, for it ends with its connection.
     #[inline]
     pub(crate) fn stored(&self) -> Option<Arc<StoredQueue>> {
+        self.stored.load_full().filter(|queue| !queue.is_temporary())
+    }
+
+    /// The last queue on disk that the client has had: places that were given there are never given again.
+    pub(crate) fn any_queue(&self) -> Option<Arc<StoredQueue>> {
         self.stored.load_full()
     }
 
@@ -34,7 +41,7 @@ impl Outbox {
     /// Whether there is such a place.
     #[inline]
     pub(crate) fn is_stored(&self) -> bool {
-        self.stored.load().as_ref().is_some_and(|queue| !queue.is_over())
+        self.stored.load().as_ref().is_some_and(|queue| !queue.is_over() && !queue.is_temporary())
     }
 
     /// Whether QoS 0 messages are kept as well, now; a hint.
@@ -44,7 +51,7 @@ impl Outbox {
     }
 
     /// From now on they are kept there. To be called while there is no connection and before the session subscribes to
-    /// anything; or with a queue that rests.
+    /// anything.
     pub(crate) fn store_in(&self, queue: Option<Arc<StoredQueue>>) {
         self.stored.store(queue);
     }
@@ -106,23 +113,12 @@ impl Outbox {
 
     /// Tells publishers in what form the receiver gets QoS 0 messages.
     pub(super) fn tell_form(&self, state: &State) {
-        let limits = &self.common.limits;
-        let is_behind = state.attached && (state.behaviour.is_spooling() || State::has_tail(state.tail.as_deref()));
-        let keeps = limits.when_full == WhenFull::Spool && is_behind && self.stored.load().is_some();
+        let keeps = self.tell_passing(state);
         if keeps != self.keeps_unacknowledged() {
             self.keeps_unacknowledged.store(keeps, Ordering::Relaxed);
             let plain = state.wire.filter(|_| !keeps).map(|wire| wire.version);
             self.wire.store(Wire::to_bits(state.connection, plain), Ordering::Release);
         }
-    }
-
-    /// The queue on disk of the session, if it has one, and places in it for messages in memory that are not kept yet: of
-    /// QoS 0, where these are.
-    pub(super) fn reserve_places(&self, durable: &Durable) -> Option<Reserved> {
-        let queue = self.keeps_in()?;
-        let keeps_all = self.common.limits.when_full == WhenFull::Spool;
-        let count = if keeps_all { self.state().queue.len() + RESERVED_FOR_LATER } else { 0 };
-        Some(durable.reserve(&queue, count))
     }
 
     /// Receiver: the page to be read now, if the head has run out; until [`Outbox::refill`] or [`Outbox::detach`] there is no
@@ -145,11 +141,28 @@ impl Outbox {
     pub(crate) fn refill(&self, page: Page) -> Vec<Stored> {
         let mut guard = self.state();
         let State { queue, tail, attached, .. } = &mut *guard;
+        let disk = self.disk();
+        let mut passed = disk.clone().map(Passed::of).unwrap_or_default();
         let Some(known) = tail.as_mut().filter(|tail| *attached && tail.is_being_read()) else { return Vec::new() };
-        let over = known.take_page(page, |delivery| queue.append(delivery, Reader::Present));
+        let over = known.take_page(page, |mut delivery| {
+            if let Some(stored) =
+                delivery.stored.filter(|_| disk.as_ref().is_some_and(|disk| self.passes(disk, &delivery)))
+            {
+                delivery.stored = None;
+                passed.leave(Stored::of(stored).sequence());
+            }
+            queue.append(delivery, Reader::Present);
+        });
+        if disk.as_ref().is_some_and(|disk| disk.is_temporary()) {
+            over.iter().for_each(|&sequence| passed.leave(sequence));
+        }
         queue.settle(&self.common.budget);
         self.change_tail(&mut guard, |_| {});
         self.at_rest.store(false, Ordering::Relaxed);
+        drop(guard);
+        if !passed.is_nothing() {
+            self.write_passed(passed);
+        }
         over.into_iter().map(|sequence| Stored::new(sequence, false)).collect()
     }
 
@@ -187,8 +200,6 @@ const PAGE_BYTES: usize = 64 * 1024;
 /// Messages in the head, and their bytes, from which on there is no hurry.
 const REFILL_BELOW: usize = 64;
 const REFILL_BELOW_BYTES: usize = 32 * 1024;
-/// Messages that may come between two looks at the queue.
-const RESERVED_FOR_LATER: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests {
@@ -202,7 +213,6 @@ mod tests {
 
     use super::super::{Batch, Budget, OutboxCommon, OutboxLimits, WhenFull};
     use super::*;
-    use crate::clock::Clock;
 
     fn outbox(messages: usize) -> Outbox {
         outbox_with(messages, 1000)
@@ -210,16 +220,8 @@ mod tests {
 
     fn outbox_with(messages: usize, stored_bytes: u64) -> Outbox {
         let limits =
-            OutboxLimits { messages, bytes: 1 << 20, when_full: WhenFull::DropOldest, stored_bytes, has_store: true };
-        let budget = Arc::new(Budget::new(1 << 20));
-        let common = OutboxCommon {
-            limits,
-            budget,
-            metrics: Arc::default(),
-            concerns: Arc::default(),
-            durable: None,
-            clock: Clock::new(),
-        };
+            OutboxLimits { stored_bytes, has_store: true, ..OutboxLimits::for_tests(messages, WhenFull::DropOldest) };
+        let common = OutboxCommon::for_tests(limits, Arc::new(Budget::new(1 << 20)));
         let outbox = Outbox::new(Arc::new(common), Arc::new(MemberLoad::new(Nanos(0))));
         outbox.store_in(Some(StoredQueue::nowhere()));
         outbox

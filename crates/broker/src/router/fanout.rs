@@ -217,26 +217,33 @@ impl Fanout {
     fn append(&mut self, durable: Option<&Durable>) {
         let Some(durable) = durable else { return };
         let mut log = durable.append();
+        // What goes with its receiver's connection is safe as soon as it is somewhere.
+        let mut has_to_last = false;
         for message in self.kept.chunk_by(|one, other| one.message == other.message) {
             let mut held = None;
             for Kept { what, .. } in message {
                 match what {
                     What::Delivery { part, place, queue } => {
+                        has_to_last |= !queue.is_temporary();
                         if let Some(delivery) = self.parts[*part].batch.singles().get_mut(*place) {
                             log.place(queue, delivery);
                         }
                     }
                     What::Waiting { place, queue } => {
+                        has_to_last = true;
                         if let Some((_, delivery)) = self.waiting_with_groups.get_mut(*place) {
                             log.place(queue, delivery);
                         }
                     }
-                    What::Held(publisher) => held = Some(*publisher),
+                    What::Held(publisher) => {
+                        has_to_last = true;
+                        held = Some(*publisher);
+                    }
                 }
             }
             log.close(held);
         }
-        let safe_at = log.safe_at();
+        let safe_at = if has_to_last { log.safe_at() } else { SafeAt::NOW };
         drop(log);
         durable.before_receivers(safe_at);
         self.safe_at = self.safe_at.and(safe_at);

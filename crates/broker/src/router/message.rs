@@ -124,7 +124,7 @@ impl<'a> Message<'a> {
             && outbox.takes(plain.encoded_len(wire.version))
         {
             fanout.add_plain((number, outbox, wire), (share.group, share.key), &plain, self.now.at);
-        } else if outbox.keeps_unacknowledged() && kept.is_none() && share.group.is_none() {
+        } else if outbox.keeps_unacknowledged() && !self.is_acknowledged_by(terms) && share.group.is_none() {
             self.add_slowly(fanout, (number, outbox), terms, is_last);
         } else {
             fanout.add(number, outbox, self.delivery(terms, share, is_last), kept, self.now.at);
@@ -134,7 +134,7 @@ impl<'a> Message<'a> {
     /// For a slow receiver for whom QoS 0 waits on disk too.
     #[cold]
     fn add_slowly(&mut self, fanout: &mut Fanout, (number, outbox): (u64, &Arc<Outbox>), terms: &Terms, is_last: bool) {
-        if outbox.is_over_quota(self.now.at) {
+        if outbox.is_over_quota(self.now.at) || outbox.is_disk_behind() {
             outbox.drop_newest();
             return;
         }
@@ -142,7 +142,7 @@ impl<'a> Message<'a> {
             fanout.begin_message(); // messages of QoS 0 mostly do without
         }
         let delivery = self.delivery(terms, Share::NONE, is_last);
-        fanout.add(number, outbox, delivery, outbox.keeps_in(), self.now.at);
+        fanout.add(number, outbox, delivery, outbox.collects_unacknowledged_in(), self.now.at);
     }
 
     /// For one receiver. The last one gets the template itself: a clone less that counts references.

@@ -238,11 +238,15 @@ impl Origin {
             following -= 1;
             if let Some(terms) = target.terms_for(self.number) {
                 self.reached_itself |= target.number == self.number;
-                if message.is_acknowledged_by(terms) && target.outbox.is_over_quota(message.now.at) {
+                let is_acknowledged = message.is_acknowledged_by(terms);
+                let kept = if message.is_kept_for(terms) { target.outbox.collects_in() } else { None };
+                let passes = kept.as_ref().is_some_and(|queue| queue.is_temporary());
+                if is_acknowledged
+                    && (target.outbox.is_over_quota(message.now.at) || (passes && target.outbox.is_disk_behind()))
+                {
                     target.outbox.refuse(target.number);
                     delivered.is_over_quota = true;
                 } else {
-                    let kept = if message.is_kept_for(terms) { target.outbox.keeps_in() } else { None };
                     let to = To { number: target.number, outbox: &target.outbox, kept };
                     message.add_to(fanout, to, terms, Share::NONE, following == 0);
                 }
