@@ -9,6 +9,7 @@ mod concerns;
 mod for_tests;
 mod health;
 mod kept_back;
+mod lane;
 mod pace;
 mod passing;
 mod push;

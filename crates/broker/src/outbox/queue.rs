@@ -1,12 +1,11 @@
-use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::time::Instant;
 
 use tenbin_session::Delivery;
 
 use super::budget::Usage;
+use super::lane::{Lane, Numbered};
 use super::runs::{Run, Runs};
-use super::spares::Spares;
 use super::{Batch, Booked, Budget, OutboxLimits, WhenFull};
 
 /// FIFOs that are emptied as one, by number: QoS 0 must go on when the send quota holds QoS 1 and 2 back
@@ -37,7 +36,7 @@ pub(crate) struct Dropped {
 }
 
 impl Dropped {
-    fn add(&mut self, delivery: &Delivery) {
+    pub(super) fn add(&mut self, delivery: &Delivery) {
         self.messages += 1;
         self.booked += Booked::of(delivery);
     }
@@ -444,104 +443,6 @@ impl Queue {
     }
 }
 
-/// One FIFO and what it weighs.
-#[derive(Debug, Default)]
-struct Lane {
-    deliveries: VecDeque<Numbered>,
-    bytes: usize,
-}
-
-#[derive(Debug)]
-struct Numbered {
-    number: u64,
-    delivery: Delivery,
-}
-
-impl Lane {
-    fn iter(&self) -> impl Iterator<Item = &Delivery> + Clone {
-        self.deliveries.iter().map(|numbered| &numbered.delivery)
-    }
-
-    fn front_number(&self) -> Option<u64> {
-        self.deliveries.front().map(|front| front.number)
-    }
-
-    /// Whether its front is no younger than this number.
-    #[inline]
-    fn is_due(&self, number: u64) -> bool {
-        self.deliveries.front().is_some_and(|front| front.number <= number)
-    }
-
-    fn push_back(&mut self, numbered: Numbered) {
-        self.bytes += numbered.delivery.queued_bytes();
-        if self.deliveries.len() == self.deliveries.capacity() {
-            self.grow();
-        }
-        self.deliveries.push_back(numbered);
-    }
-
-    fn push_front(&mut self, delivery: Delivery) {
-        self.bytes += delivery.queued_bytes();
-        // Equal numbers are fine: what is put back is oldest in its own lane.
-        let number = self.front_number().map_or(0, |front| front.saturating_sub(1));
-        self.deliveries.push_front(Numbered { number, delivery });
-    }
-
-    /// Moves the front to `into`, if there is one; its bytes.
-    fn take_front(&mut self, into: &mut Vec<Delivery>) -> usize {
-        let Some(Numbered { delivery, .. }) = self.deliveries.pop_front() else { return 0 };
-        let bytes = delivery.queued_bytes();
-        self.bytes -= bytes;
-        into.push(delivery);
-        bytes
-    }
-
-    /// Drops the front, and counts it among what is `dropped`; whether there was one.
-    fn drop_front(&mut self, dropped: &mut Dropped) -> bool {
-        let Some(Numbered { delivery, .. }) = self.deliveries.pop_front() else { return false };
-        self.bytes -= delivery.queued_bytes();
-        dropped.add(&delivery);
-        true
-    }
-
-    fn remove_where(&mut self, wanted: impl Fn(&Numbered) -> bool) -> VecDeque<Numbered> {
-        if !self.deliveries.iter().any(&wanted) {
-            return VecDeque::new();
-        }
-        let (removed, kept): (VecDeque<_>, _) = self.deliveries.drain(..).partition(wanted);
-        self.deliveries = kept;
-        self.bytes -= removed.iter().map(|numbered| numbered.delivery.queued_bytes()).sum::<usize>();
-        removed
-    }
-
-    /// Goes on in the memory of a burst that is over, if there is any: it is warm, and saves growing step by step.
-    #[cold]
-    fn grow(&mut self) {
-        let spare = SPARES.with(Spares::take).filter(|spare| spare.capacity() > self.deliveries.capacity());
-        if let Some(mut spare) = spare {
-            spare.append(&mut self.deliveries);
-            self.deliveries = spare;
-        }
-    }
-
-    /// Gives the memory of a burst back once it is over, to the next burst or altogether.
-    fn shrink(&mut self) {
-        if self.deliveries.is_empty() && self.deliveries.capacity() > KEPT_CAPACITY {
-            let burst = std::mem::take(&mut self.deliveries);
-            if burst.capacity() <= SPARE_CAPACITY_MAX {
-                SPARES.with(|spares| spares.give(burst));
-            }
-        }
-    }
-}
-
-thread_local! {
-    /// Empty lanes' memory.
-    static SPARES: Spares<VecDeque<Numbered>> = const { Spares::new() };
-}
-
-/// Places for messages that a spare has at most.
-const SPARE_CAPACITY_MAX: usize = 2048;
 /// A queue with more than this lags.
 const DETACH_FROM_BYTES: usize = 256 * 1024;
 /// What a connected client's queue may hold whatever the budget says.
@@ -550,5 +451,3 @@ const FLOOR_BYTES: usize = 64 * 1024;
 const IN_TRANSIT_BYTES: usize = 4 * 1024;
 /// Up to here what waits with a share group, or for a slow receiver, is in memory too, where it is on disk.
 pub(super) const HEAD_BYTES: usize = 64 * 1024;
-/// Places for messages that an empty queue keeps.
-const KEPT_CAPACITY: usize = 256;

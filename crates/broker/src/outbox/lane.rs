@@ -1,0 +1,107 @@
+use std::collections::VecDeque;
+
+use tenbin_session::Delivery;
+
+use super::queue::Dropped;
+use super::spares::Spares;
+
+/// One FIFO and what it weighs.
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    pub(super) deliveries: VecDeque<Numbered>,
+    pub(super) bytes: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Numbered {
+    pub(super) number: u64,
+    pub(super) delivery: Delivery,
+}
+
+impl Lane {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Delivery> + Clone {
+        self.deliveries.iter().map(|numbered| &numbered.delivery)
+    }
+
+    pub(super) fn front_number(&self) -> Option<u64> {
+        self.deliveries.front().map(|front| front.number)
+    }
+
+    /// Whether its front is no younger than this number.
+    #[inline]
+    pub(super) fn is_due(&self, number: u64) -> bool {
+        self.deliveries.front().is_some_and(|front| front.number <= number)
+    }
+
+    pub(super) fn push_back(&mut self, numbered: Numbered) {
+        self.bytes += numbered.delivery.queued_bytes();
+        if self.deliveries.len() == self.deliveries.capacity() {
+            self.grow();
+        }
+        self.deliveries.push_back(numbered);
+    }
+
+    pub(super) fn push_front(&mut self, delivery: Delivery) {
+        self.bytes += delivery.queued_bytes();
+        // Equal numbers are fine: what is put back is oldest in its own lane.
+        let number = self.front_number().map_or(0, |front| front.saturating_sub(1));
+        self.deliveries.push_front(Numbered { number, delivery });
+    }
+
+    /// Moves the front to `into`, if there is one; its bytes.
+    pub(super) fn take_front(&mut self, into: &mut Vec<Delivery>) -> usize {
+        let Some(Numbered { delivery, .. }) = self.deliveries.pop_front() else { return 0 };
+        let bytes = delivery.queued_bytes();
+        self.bytes -= bytes;
+        into.push(delivery);
+        bytes
+    }
+
+    /// Drops the front, and counts it among what is `dropped`; whether there was one.
+    pub(super) fn drop_front(&mut self, dropped: &mut Dropped) -> bool {
+        let Some(Numbered { delivery, .. }) = self.deliveries.pop_front() else { return false };
+        self.bytes -= delivery.queued_bytes();
+        dropped.add(&delivery);
+        true
+    }
+
+    pub(super) fn remove_where(&mut self, wanted: impl Fn(&Numbered) -> bool) -> VecDeque<Numbered> {
+        if !self.deliveries.iter().any(&wanted) {
+            return VecDeque::new();
+        }
+        let (removed, kept): (VecDeque<_>, _) = self.deliveries.drain(..).partition(wanted);
+        self.deliveries = kept;
+        self.bytes -= removed.iter().map(|numbered| numbered.delivery.queued_bytes()).sum::<usize>();
+        removed
+    }
+
+    /// Goes on in the memory of a burst that is over, if there is any: it is warm, and saves growing step by step.
+    #[cold]
+    fn grow(&mut self) {
+        let spare = SPARES.with(Spares::take).filter(|spare| spare.capacity() > self.deliveries.capacity());
+        if let Some(mut spare) = spare {
+            spare.append(&mut self.deliveries);
+            self.deliveries = spare;
+        }
+    }
+
+    /// Gives the memory of a burst back once it is over, to the next burst or altogether.
+    pub(super) fn shrink(&mut self) {
+        if self.deliveries.is_empty() && self.deliveries.capacity() > KEPT_CAPACITY {
+            let burst = std::mem::take(&mut self.deliveries);
+            if burst.capacity() <= SPARE_CAPACITY_MAX {
+                SPARES.with(|spares| spares.give(burst));
+            }
+        }
+    }
+}
+
+thread_local! {
+    /// Empty lanes' memory.
+    static SPARES: Spares<VecDeque<Numbered>> = const { Spares::new() };
+}
+
+/// Places for messages that a spare has at most.
+const SPARE_CAPACITY_MAX: usize = 2048;
+/// Places for messages that an empty queue keeps.
+const KEPT_CAPACITY: usize = 256;
