@@ -11,6 +11,11 @@ const BYTES: usize = 16 * 1024;
 
 /// A receiver that does not read, and how many messages were published to it until it was slow, and then some more.
 fn stuck(broker: &BrokerProcess) -> (RawClient, usize) {
+    stuck_until(broker, &["receiver", "stuck", "to=\"spooling\""])
+}
+
+/// Or until the log says this.
+fn stuck_until(broker: &BrokerProcess, said: &[&str]) -> (RawClient, usize) {
     let mut receiver = broker.connect(lasting(ProtocolVersion::V5, "stuck"));
     receiver.subscribe("topic", QoS::AtMostOnce);
     let mut publisher = broker.v5("publisher");
@@ -25,7 +30,7 @@ fn stuck(broker: &BrokerProcess) -> (RawClient, usize) {
         published
     };
     // What the system takes for the socket goes before.
-    while broker.log().find(&["receiver", "stuck", "to=\"spooling\""], Duration::from_millis(20)).is_none() {
+    while broker.log().find(said, Duration::from_millis(20)).is_none() {
         assert!(Instant::now() < until, "never slow");
         publish(16);
     }
@@ -108,8 +113,8 @@ fn disconnect_says_why() {
     let config = config("when_full = \"disconnect\"");
     let directory = DataDirectory::new();
     let broker = directory.start_with(&["--config", config.path()]);
-    let (mut receiver, _) = stuck(&broker);
-    broker.log().wait_for(&["stuck", "too slow"], PATIENCE);
+    // A queue that fills at once is full before its receiver is known to be slow.
+    let (mut receiver, _) = stuck_until(&broker, &["stuck", "too slow"]);
     let packets = receiver.read_to_end();
     match packets.last() {
         Some(Packet::Disconnect(disconnect)) => assert_eq!(disconnect.reason, ReasonCode::QuotaExceeded),

@@ -1,4 +1,5 @@
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -117,6 +118,12 @@ impl StoredQueue {
     /// Not under the log's lock: others may be written before it is there, which the spool minds.
     pub(crate) fn next_sequence(&self) -> Option<Sequence> {
         self.next().map(|(place, _)| place.sequence)
+    }
+
+    /// As [`StoredQueue::next_sequence`], for so many messages that may need one later.
+    pub(crate) fn leave_room(&self, messages: usize) -> Range<u64> {
+        let first = self.next.fetch_add(messages as u64, Ordering::Relaxed);
+        first..first + messages as u64
     }
 
     /// Where the next message goes, and what its delivery says of it; `None`: nowhere any more. Under the log's lock.

@@ -1,6 +1,7 @@
 //! What waits in a queue on disk and nowhere else.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use tenbin_session::Delivery;
 use tenbin_store::spool::{QueueId, Sequence};
@@ -24,6 +25,8 @@ pub(crate) struct Tail {
     reading: Option<(u64, u64)>,
     /// Messages of it that are not in the log yet: until they are, it is not read.
     pub(crate) unwritten: usize,
+    /// Places before it for messages that were in memory when it began; none once it was read from.
+    pub(crate) before: Range<u64>,
 }
 
 impl Tail {

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use tenbin_balancer::Availability;
 use tenbin_session::Delivery;
+use tenbin_store::spool::Sequence;
 
 use super::health::{Bounds, Pace, SOFT_FLOOR_BYTES, Sample};
 use super::passing::Passed;
@@ -149,9 +150,7 @@ impl Outbox {
         if let Some(queue) = self.disk() {
             state.is_stuffed = false;
             self.tell_quota(state);
-            if state.tail.is_none() {
-                passed = self.give_rest_to_tail(state, queue, can_write);
-            }
+            passed = self.give_rest_to_tail(state, queue, can_write);
         }
         self.tell_form(state);
         drop(guard);
@@ -164,20 +163,32 @@ impl Outbox {
     /// What is behind the head goes to the tail. What is returned has got a place, and is to be written there: the tail is
     /// not read until then. `can_write`: else only what is there already goes.
     fn give_rest_to_tail(&self, state: &mut State, queue: Arc<StoredQueue>, can_write: bool) -> Passed {
+        let has_tail = State::has_tail(state.tail.as_deref());
+        let room = state.tail.as_ref().map_or(0..0, |tail| tail.before.clone());
+        let unplaced = |delivery: &Delivery| {
+            delivery.stored.is_none() && delivery.share.is_none() && self.passes(&queue, delivery)
+        };
+        state.queue.split_runs();
+        let count = state.queue.iter().filter(|delivery| unplaced(delivery)).count();
+        let can_write = can_write && (!has_tail || room.end - room.start >= count as u64);
         let goes = |delivery: &Delivery| match delivery.stored.map(Stored::of) {
             Some(stored) => matches!(stored, Stored::InOwn(_)),
-            None => can_write && delivery.share.is_none() && self.passes(&queue, delivery),
+            None => can_write && unplaced(delivery),
         };
         let mut rest = state.queue.withdraw_behind(HEAD_BYTES, goes, &self.common.budget);
         let mut passed = Passed::of(Arc::clone(&queue));
         if rest.is_empty() {
             return passed;
         }
+        let count = rest.iter().filter(|delivery| delivery.stored.is_none()).count();
+        let mut places = if has_tail { room } else { queue.leave_room(count) };
         self.change_tail(state, |tail| {
+            tail.stop_reading(); // what is being read is behind it
+            tail.before = 0..0;
             for delivery in &mut rest {
                 match delivery.stored.map(Stored::of) {
                     Some(stored) => tail.add(stored.sequence(), tail::weight(delivery)),
-                    None => drop(passed.place(&queue, tail, delivery)),
+                    None => places.by_ref().take(1).for_each(|place| passed.place(Sequence(place), tail, delivery)),
                 }
             }
         });

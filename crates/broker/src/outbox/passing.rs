@@ -13,7 +13,8 @@
 //!
 //! 1. While there is a tail, nothing that could pass goes to memory.
 //! 2. What comes without a place gets one when it comes, and what leaves memory when it leaves it: a new one each time,
-//!    higher than all that were given before, be it to messages that are still on their way.
+//!    higher than all that were given before, be it to messages that are still on their way. Where a tail begins for want of room
+//!    in memory, what is there has its new places set aside then, below those of the tail.
 //! 3. A place that a message brings counts only if it is higher than those that were given by rule 2 when memory was emptied
 //!    last, and higher than those that were given so to messages of the same batch. Otherwise the message is one without.
 //! 4. What goes to memory gives its place up. So nothing in memory has a place that a later message's could be below.
@@ -154,15 +155,13 @@ impl Passed {
         self.left.push(sequence);
     }
 
-    /// A message that goes to the tail, by rule 2; `None`: there are no places any more.
-    pub(super) fn place(&mut self, queue: &StoredQueue, tail: &mut Tail, delivery: &mut Delivery) -> Option<Sequence> {
-        let sequence = queue.next_sequence()?;
+    /// A message that goes to the tail, at a place that it has got by rule 2.
+    pub(super) fn place(&mut self, sequence: Sequence, tail: &mut Tail, delivery: &mut Delivery) {
         delivery.stored = Some(Stored::new(sequence, false).to_number());
         tail.add(sequence, tail::weight(delivery));
         tail.unwritten += 1;
         tail.stop_reading(); // what is being read would pass it over
         self.placed.push(delivery.clone());
-        Some(sequence)
     }
 }
 
@@ -203,9 +202,9 @@ impl Push<'_> {
                 self.add_to_tail(sequence, &delivery);
                 return None;
             }
-            let tail = self.tail.get_or_insert_default();
-            self.spooled = true;
-            if let Some(sequence) = self.passed.place(&queue, tail, &mut delivery) {
+            if let Some(sequence) = queue.next_sequence() {
+                self.passed.place(sequence, self.tail.get_or_insert_default(), &mut delivery);
+                self.spooled = true;
                 self.placed_at = Some(sequence);
                 self.is_behind = true;
                 self.passed.left.extend(place);
@@ -227,8 +226,10 @@ impl Push<'_> {
             return Some(delivery);
         }
         let Some(queue) = self.outbox.make_disk() else { return Some(delivery) };
+        // What is in memory is before it: if that has to leave, it needs places below.
+        self.tail.get_or_insert_default().before = queue.leave_room(self.queue.len());
         self.passed.queue = Some(Some(queue));
-        self.is_behind = true;
+        (self.is_behind, self.spooled) = (true, true);
         self.on_disk(delivery)
     }
 

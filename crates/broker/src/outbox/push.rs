@@ -165,7 +165,7 @@ impl Outbox {
 /// One batch on its way into the queue.
 pub(super) struct Push<'a> {
     pub(super) outbox: &'a Outbox,
-    queue: &'a mut Queue,
+    pub(super) queue: &'a mut Queue,
     pub(super) tail: &'a mut Option<Box<Tail>>,
     /// For what is not stored; less than usual for a slow receiver.
     limits: &'a OutboxLimits,

@@ -156,6 +156,7 @@ impl Outbox {
         if disk.as_ref().is_some_and(|disk| disk.is_temporary()) {
             over.iter().for_each(|&sequence| passed.leave(sequence));
         }
+        known.before = 0..0; // memory has some of it
         queue.settle(&self.common.budget);
         self.change_tail(&mut guard, |_| {});
         self.at_rest.store(false, Ordering::Relaxed);

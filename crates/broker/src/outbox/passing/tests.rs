@@ -234,10 +234,14 @@ fn what_finds_no_room_goes_to_disk_at_once_and_comes_in_order() {
         (0..300).for_each(|number| batch.collect(&stage, (0, qos, number), 1000));
         batch.push(&stage);
         assert!(stage.spooled() > 150);
+        assert!(stage.set_pace(Pace::Spooling));
+        let (_, sample) = stage.outbox.sample().unwrap();
+        assert!(sample.bytes <= super::super::queue::HEAD_BYTES, "{sample:?}");
         (300..400).for_each(|number| later.collect(&stage, (0, qos, number), 1000));
         later.push(&stage);
         assert_eq!(stage.take_all(), (0..400).map(|number| (0, qos, number)).collect::<Vec<_>>());
-        assert!(stage.outbox.collects_in().is_none(), "it has caught up");
+        assert!(stage.set_pace(Pace::Normal), "it has caught up");
+        assert!(stage.outbox.collects_in().is_none());
         assert_eq!(stage.outbox.common.metrics.dropped_queue_full.get(), 0);
     }
     assert_eq!(first.durable.spool_stats().waiting, 0);
