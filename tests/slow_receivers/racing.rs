@@ -1,6 +1,7 @@
 //! Several publishers at once, for receivers that are slow again and again.
 
 use std::io::Write as _;
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,8 @@ use super::{Figures, figure, narrow, number_of, numbered, publish_all};
 
 const PUBLISHERS: usize = 3;
 const ROUNDS: usize = 10;
+/// However busy the machine is.
+const PUBLISHED_WITHIN: Duration = Duration::from_secs(180);
 
 /// By publisher and QoS.
 type Counts = [[usize; 2]; PUBLISHERS];
@@ -37,23 +40,18 @@ fn the_order_of_each_publisher_holds_while_its_receivers_become_slow_and_catch_u
         client.subscribe("race/#", QoS::AtLeastOnce);
         client
     });
-    let end = thread::scope(|scope| {
-        let broker = &broker;
+    let end = OnceLock::new();
+    thread::scope(|scope| {
+        let (broker, end) = (&broker, &end);
         let publishers: [_; PUBLISHERS] =
             std::array::from_fn(|publisher| scope.spawn(move || publish(broker, publisher, seed)));
-        let (ends, receivers): (Vec<_>, Vec<_>) = connected
-            .into_iter()
-            .enumerate()
-            .map(|(number, client)| {
-                let (end, told) = std::sync::mpsc::channel::<Counts>();
-                (end, scope.spawn(move || receive(client, number, seed, &told)))
-            })
-            .unzip();
-        let sent = publishers.map(|publisher| publisher.join().expect("it publishes"));
-        ends.iter().for_each(|end| end.send(sent).expect("it receives"));
-        receivers.into_iter().for_each(|receiver| receiver.join().expect("all in order"));
-        sent
+        for (number, client) in connected.into_iter().enumerate() {
+            scope.spawn(move || receive(client, number, seed, end));
+        }
+        let sent: Counts = publishers.map(|publisher| publisher.join().expect("it publishes"));
+        end.set(sent).expect("nobody else says it");
     });
+    let end = end.into_inner().expect("said");
     assert!(end.iter().flatten().all(|&count| count > 500), "{end:?}");
     Figures::of(&broker).wait_for("spooling/begun", |begun| begun >= 3);
     Figures::of(&broker).wait_for("clients/spooling", |clients| clients == 0);
@@ -88,11 +86,13 @@ fn publish(broker: &BrokerProcess, publisher: usize, seed: u64) -> [usize; 2] {
 }
 
 /// Reads, and does not, in turn; then all that is there.
-fn receive(mut client: RawClient, number: usize, seed: u64, end: &std::sync::mpsc::Receiver<Counts>) {
+fn receive(mut client: RawClient, number: usize, seed: u64, end: &OnceLock<Counts>) {
     let mut dice = Dice::new(seed, PUBLISHERS + number);
     let mut got = Counts::default();
+    let begun = Instant::now();
     let sent = loop {
-        if let Ok(sent) = end.try_recv() {
+        assert!(begun.elapsed() < PUBLISHED_WITHIN, "publishers have ended otherwise");
+        if let Some(&sent) = end.get() {
             break sent;
         }
         thread::sleep(Duration::from_millis(dice.within(0..800)));
