@@ -1,6 +1,7 @@
 //! A whole broker in this process, where its insides can be looked at.
 
 mod client;
+mod collected;
 mod in_memory;
 mod outstanding;
 mod share_backlog;

@@ -2,7 +2,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use tenbin_codec::PlainPublish;
 use tenbin_session::Delivery;
 
@@ -32,6 +32,8 @@ pub(super) struct Fanout {
     returned: Vec<(u64, Delivery)>,
     /// What waits with share groups, behind all that goes to their members.
     waiting_with_groups: Vec<(Arc<SharedGroup>, Delivery)>,
+    /// The numbers of these groups.
+    groups: FxHashSet<NonZeroU64>,
     /// The message that is being published, by a number.
     message: u64,
     /// What is to be appended to the log, message by message.
@@ -74,13 +76,10 @@ impl Fanout {
         self.message += 1;
     }
 
-    /// Hands over what is there if it is much: before another message is published, since the places of one are appended
-    /// together.
+    /// Whether so much is collected that it has to be handed over before another message is published.
     #[inline]
-    pub(super) fn make_room(&mut self, durable: Option<&Durable>, now: Instant) {
-        if self.waiting >= BATCH_MAX {
-            self.flush(durable, now);
-        }
+    pub(super) fn is_full(&self) -> bool {
+        self.waiting >= BATCH_MAX
     }
 
     /// `kept`: where the message is kept for this receiver, if it is.
@@ -118,6 +117,7 @@ impl Fanout {
         if let Some(queue) = group.stored() {
             self.keep(What::Waiting { place: self.waiting_with_groups.len(), queue });
         }
+        self.groups.insert(group.number());
         self.waiting_with_groups.push((Arc::clone(group), delivery));
         self.waiting += 1;
     }
@@ -125,8 +125,7 @@ impl Fanout {
     /// Whether a message waits here for this group.
     #[inline]
     pub(super) fn waits_with(&self, group: &SharedGroup) -> bool {
-        let is_it = |(other, _): &(Arc<SharedGroup>, Delivery)| other.number() == group.number();
-        !self.waiting_with_groups.is_empty() && self.waiting_with_groups.iter().any(is_it)
+        !self.waiting_with_groups.is_empty() && self.groups.contains(&group.number())
     }
 
     /// The publisher's Packet Identifier is kept with the message.
@@ -282,12 +281,24 @@ impl Fanout {
 
     /// What waits with groups, in order; goes there behind what [`Fanout::take_returned`] says.
     pub(super) fn take_waiting(&mut self) -> Vec<(Arc<SharedGroup>, Delivery)> {
+        self.groups.clear();
+        self.groups.shrink_to(BATCH_MAX);
         std::mem::take(&mut self.waiting_with_groups)
+    }
+
+    /// Something was appended that is not collected here.
+    pub(super) fn append_until(&mut self, safe_at: SafeAt) {
+        self.safe_at = self.safe_at.and(safe_at);
     }
 
     /// When all that was appended is safe.
     pub(super) fn take_safe_at(&mut self) -> SafeAt {
         std::mem::take(&mut self.safe_at)
+    }
+
+    #[cfg(test)]
+    pub(super) fn collected(&self) -> usize {
+        self.waiting.max(self.waiting_with_groups.len())
     }
 
     /// Whether a receiver lagged, asked once per batch.
@@ -296,7 +307,7 @@ impl Fanout {
     }
 }
 
-/// Deliveries that are held back at most.
+/// Deliveries that are held back at most, and those of one message beyond.
 const BATCH_MAX: usize = 2048;
 /// Bytes that all batches together keep place for.
 const KEPT_BYTES: usize = 1 << 20;

@@ -46,6 +46,8 @@ pub(crate) use index::is_in_tree;
 pub(crate) use key_hasher::{HashKey, KeyHasher};
 pub(crate) use matches::MatchSet;
 pub use ordering_key::{OrderingKey, UnknownKey};
+#[cfg(test)]
+pub(crate) use publisher::collected;
 pub(crate) use publisher::{Flushed, Published, Publisher};
 pub(crate) use retained::RetainedLimits;
 pub(crate) use retained_pages::{Paged, RetainedPages};
@@ -122,6 +124,11 @@ impl Router {
 
     pub(crate) fn durable(&self) -> Option<&Durable> {
         self.durable.as_deref()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn waiting_with_groups(&self) -> usize {
+        self.index.groups().map(|group| group.waiting()).sum()
     }
 
     /// What waits for share groups since the last run is theirs; their queues.

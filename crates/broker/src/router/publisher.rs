@@ -98,8 +98,7 @@ impl Publisher {
         }
         let matches = self.routes.get_or_insert_default().find(router, &publication.topic);
         let mut delivered = Delivered { is_over_quota: is_disk_behind, is_wanted: publication.retain };
-        let reason = FANOUT.with_borrow_mut(|fanout| {
-            fanout.make_room(router.durable(), now);
+        let (reason, is_full) = FANOUT.with_borrow_mut(|fanout| {
             let is_held = router.durable.is_some() && self.origin.begin(publication, fanout);
             if !matches.is_empty() {
                 let message =
@@ -110,8 +109,11 @@ impl Publisher {
             if is_held && reason.is_error() {
                 fanout.release(); // [MQTT-4.3.3-9]
             }
-            reason
+            (reason, fanout.is_full())
         });
+        if is_full {
+            self.origin.make_room(router, now);
+        }
         Published { reason, safe_at }
     }
 
@@ -134,24 +136,27 @@ impl Publisher {
         }
         if !matches.is_empty() {
             let message = Message::plain(plain, name, matches.topic, router.clock.moment(now));
-            FANOUT.with_borrow_mut(|fanout| {
-                fanout.make_room(router.durable(), now);
+            let is_full = FANOUT.with_borrow_mut(|fanout| {
                 self.origin.deliver(router, matches, message, fanout, &mut Delivered::default());
+                fanout.is_full()
             });
+            if is_full {
+                self.origin.make_room(router, now);
+            }
         }
         true
     }
 
     /// Hands the collected messages to their receivers, each of whom is woken once.
     pub(crate) fn flush(&mut self, router: &Router, now: Instant) -> Flushed {
-        let (flushed, has_left) = FANOUT.with_borrow_mut(|fanout| {
+        let has_left = FANOUT.with_borrow_mut(|fanout| {
             fanout.flush(router.durable(), now);
-            (Flushed { pressure: fanout.take_pressure(), safe_at: fanout.take_safe_at() }, fanout.has_left())
+            fanout.has_left()
         });
         if has_left {
             self.origin.give_what_is_left(router, now);
         }
-        flushed
+        FANOUT.with_borrow_mut(|fanout| Flushed { pressure: fanout.take_pressure(), safe_at: fanout.take_safe_at() })
     }
 
     /// Whether a subscription of a client matches the topic.
@@ -186,6 +191,19 @@ impl Delivered {
 }
 
 impl Origin {
+    /// So much is collected that it is handed over before another message is published: not within one, whose places are
+    /// appended together.
+    #[cold]
+    fn make_room(&mut self, router: &Router, now: Instant) {
+        let has_left = FANOUT.with_borrow_mut(|fanout| {
+            fanout.flush(router.durable(), now);
+            fanout.has_left()
+        });
+        if has_left {
+            self.give_what_is_left(router, now);
+        }
+    }
+
     /// What members do not take any more goes to others, and then what waits with groups goes there.
     #[cold]
     fn give_what_is_left(&mut self, router: &Router, now: Instant) {
@@ -195,6 +213,10 @@ impl Origin {
         }
         for (group, delivery) in waiting {
             group.wait(std::iter::once(delivery), router.clock.moment(now), &mut self.rng);
+        }
+        // What was meant for a member that keeps nothing may be kept now.
+        if let Some(durable) = router.durable() {
+            FANOUT.with_borrow_mut(|fanout| fanout.append_until(durable.all_messages()));
         }
     }
 
@@ -346,4 +368,10 @@ thread_local! {
     /// Collects a batch: one a thread, not one a connection, most of which are idle. A batch is published and flushed
     /// without a wait point between.
     static FANOUT: RefCell<Fanout> = RefCell::default();
+}
+
+/// Deliveries that this thread has collected and not handed over.
+#[cfg(test)]
+pub(crate) fn collected() -> usize {
+    FANOUT.with_borrow(Fanout::collected)
 }

@@ -1,0 +1,48 @@
+//! What a publisher collects before it hands it over has a bound, though nobody takes it.
+
+use std::time::Instant;
+
+use tenbin_codec::{QoS, Text, TopicName};
+use tenbin_session::Publication;
+use tokio::runtime::Runtime;
+
+use super::client::{TestClient, connect};
+use crate::router::{Publisher, collected};
+use crate::{Broker, Config};
+
+const GROUPS: usize = 3;
+const MESSAGES: usize = 3000;
+
+#[test]
+fn what_waits_with_groups_is_given_to_them_before_it_is_much() {
+    for has_store in [false, true] {
+        let runtime = Runtime::new().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let config = "listen = [\"127.0.0.1:0\"]\n[queue]\nmessages_maximum = 100000\nbytes_maximum = 100000000\n";
+        let builder = Broker::builder().config(Config::parse(config).unwrap());
+        let builder = if has_store { builder.store(directory.path()) } else { builder };
+        let broker = runtime.block_on(builder.start()).unwrap();
+        let mut member = TestClient::connect(broker.addresses()[0], connect("away", true));
+        for group in 0..GROUPS {
+            member.subscribe(&format!("$share/{group}/topic"), QoS::AtLeastOnce);
+        }
+        drop(member);
+        runtime.block_on(async {
+            while broker.connections() > 0 {
+                tokio::task::yield_now().await;
+            }
+        });
+        let router = &broker.shared.router;
+        let mut publisher = Publisher::new(router, 0, &Text::try_from("publisher").unwrap());
+        let topic = TopicName::try_from("topic").unwrap();
+        let publication = Publication { qos: QoS::AtLeastOnce, ..Publication::new(topic, "payload".into()) };
+        let mut most = 0;
+        for _ in 0..MESSAGES {
+            publisher.publish(router, &publication, Instant::now());
+            most = most.max(collected());
+        }
+        assert!((GROUPS..=2048).contains(&most), "{most}");
+        publisher.flush(router, Instant::now());
+        assert_eq!((collected(), router.waiting_with_groups()), (0, GROUPS * MESSAGES), "with a store: {has_store}");
+    }
+}
