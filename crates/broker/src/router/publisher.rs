@@ -101,9 +101,9 @@ impl Publisher {
         let (reason, is_full) = FANOUT.with_borrow_mut(|fanout| {
             let is_held = router.durable.is_some() && self.origin.begin(publication, fanout);
             if !matches.is_empty() {
-                let message =
+                let mut message =
                     Message::new(publication, matches.topic, router.durable.is_some(), router.clock.moment(now));
-                self.origin.deliver(router, matches, message, fanout, &mut delivered);
+                self.origin.deliver(router, matches, &mut message, fanout, &mut delivered);
             }
             let reason = delivered.reason();
             if is_held && reason.is_error() {
@@ -135,9 +135,9 @@ impl Publisher {
             return false;
         }
         if !matches.is_empty() {
-            let message = Message::plain(plain, name, matches.topic, router.clock.moment(now));
+            let mut message = Message::plain(plain, name, matches.topic, router.clock.moment(now));
             let is_full = FANOUT.with_borrow_mut(|fanout| {
-                self.origin.deliver(router, matches, message, fanout, &mut Delivered::default());
+                self.origin.deliver(router, matches, &mut message, fanout, &mut Delivered::default());
                 fanout.is_full()
             });
             if is_full {
@@ -238,13 +238,13 @@ impl Origin {
         &mut self,
         router: &Router,
         matches: &MatchSet,
-        mut message: Message<'_>,
+        message: &mut Message<'_>,
         fanout: &mut Fanout,
         delivered: &mut Delivered,
     ) {
-        self.deliver_to_targets(matches, &mut message, fanout, delivered);
+        self.deliver_to_targets(matches, message, fanout, delivered);
         if !matches.groups.is_empty() {
-            self.deliver_to_groups(router, matches, &mut message, fanout, delivered);
+            self.deliver_to_groups(router, matches, message, fanout, delivered);
         }
     }
 
