@@ -9,9 +9,12 @@ use super::{Figures, narrow, numbered, publish_all, receive};
 fn what_no_more_may_wait_for_is_refused_until_there_is_room() {
     let on_disk = ConfigFile::new("[store]\nqueue_bytes_maximum = 20000\n[sys]\ninterval_seconds = 1\n");
     let in_memory = ConfigFile::new("[queue]\nmessages_maximum = 20\n[sys]\ninterval_seconds = 1\n");
+    let by_bytes = ConfigFile::new("[queue]\nbytes_maximum = 20000\n[sys]\ninterval_seconds = 1\n");
     let directory = DataDirectory::new();
     refuses(&directory.start_with(&["--config", on_disk.path()]));
-    refuses(&BrokerProcess::start(&["--config", in_memory.path()]));
+    for config in [in_memory, by_bytes] {
+        refuses(&BrokerProcess::start(&["--config", config.path(), "--ephemeral"]));
+    }
 }
 
 fn refuses(broker: &BrokerProcess) {

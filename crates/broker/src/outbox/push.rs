@@ -154,7 +154,9 @@ impl Outbox {
             self.common.concerns.alarm();
         }
         let will_have_room = state.attached && self.may_spool(state.behaviour.is_spooling());
-        let is_stuffed = state.queue.len() >= self.common.limits.messages && !will_have_room;
+        let OutboxLimits { messages, bytes, .. } = self.common.limits;
+        // By its bytes a little before there is no room: it is not known how large the next message is.
+        let is_stuffed = !will_have_room && (state.queue.len() >= messages || state.queue.bytes() > bytes / 8 * 7);
         if is_stuffed && !state.is_stuffed && self.keeps_in().is_none() {
             state.is_stuffed = true;
             self.tell_quota(state);
