@@ -2,11 +2,14 @@
 
 use std::collections::VecDeque;
 use std::fs;
+use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
-use tenbin_codec::{Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode};
+use tenbin_codec::{Connect, Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode};
 
-use super::support::{BrokerProcess, PATIENCE, RawClient, Silence, SmallDisk, at_qos, lasting, message, number_of};
+use super::support::{
+    BrokerProcess, ConfigFile, PATIENCE, RawClient, Silence, SmallDisk, at_qos, lasting, message, number_of, text,
+};
 
 /// Larger than what the log takes in advance.
 const DISK_MEBIBYTES: usize = 192;
@@ -65,6 +68,35 @@ fn fill_the_disk(store: &str) {
         assert_eq!(number_of(&publish), number);
     }
     receiver.expect_nothing_waiting();
+}
+
+#[test]
+fn on_a_full_disk_a_slow_receiver_has_what_memory_holds_and_the_rest_is_refused() {
+    let Some(disk) = SmallDisk::mount(DISK_MEBIBYTES) else { return };
+    let data = disk.path().join("data");
+    let config = ConfigFile::new("[queue]\nmessages_maximum = 50\n[store]\n");
+    let broker = BrokerProcess::start(&["--data", data.to_str().expect("a readable name"), "--config", config.path()]);
+    let mut away = broker.connect(lasting(ProtocolVersion::V5, "receiver"));
+    away.subscribe("kept", QoS::AtLeastOnce);
+    away.cut();
+    let _filler = disk.fill();
+    let mut load = Load { publisher: broker.v5("publisher"), next: 0, under_way: VecDeque::new(), acknowledged: 0 };
+    load.publish_until_full(&broker);
+
+    // Its session ends with its connection.
+    let mut connect = Connect::new(ProtocolVersion::V5, text("slow"));
+    connect.properties.receive_maximum = NonZeroU16::new(1);
+    let mut slow = broker.connect(connect);
+    slow.subscribe("slow", QoS::AtLeastOnce);
+    let mut other = broker.v5("other");
+    for _ in 0..2 {
+        let mut publish = |number: usize| other.publish("slow", &format!("{number:0NUMBER_BYTES$}"), QoS::AtLeastOnce);
+        let taken = (0..200).take_while(|&number| publish(number) == ReasonCode::Success).count();
+        assert!((40..=60).contains(&taken), "one is under way: {taken}");
+        let numbers: Vec<_> = (0..taken).map(|_| number_of(&slow.receive_message())).collect();
+        assert_eq!(numbers, (0..taken).collect::<Vec<_>>(), "what was acknowledged, and no more");
+        slow.expect_nothing_waiting();
+    }
 }
 
 /// Numbered messages to `kept`.

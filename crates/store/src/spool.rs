@@ -223,6 +223,11 @@ impl Spool {
         self.shared.is_congested()
     }
 
+    /// Whether there is [`Health::NoRoom`] for much more. Without a lock.
+    pub fn has_shortage(&self) -> bool {
+        self.shared.has_shortage()
+    }
+
     /// Whether what is appended becomes durable.
     pub fn health(&self) -> Health {
         self.shared.log().health()

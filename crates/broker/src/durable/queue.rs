@@ -16,7 +16,8 @@ pub(crate) type PublisherId = Origin;
 #[derive(Debug)]
 pub(crate) struct StoredQueue {
     id: QueueId,
-    /// The place of the next message. Raised under the log's lock, so that places rise in the order of the log; relaxed.
+    /// The place of the next message. For what is kept it is raised under the log's lock, so that places rise in the order of the
+    /// log; not for what passes. Relaxed.
     next: AtomicU64,
     /// Nothing may come in any more. Written and read under the log's lock; relaxed.
     is_over: AtomicBool,
@@ -126,7 +127,8 @@ impl StoredQueue {
         first..first + messages as u64
     }
 
-    /// Where the next message goes, and what its delivery says of it; `None`: nowhere any more. Under the log's lock.
+    /// Where the next message goes, and what its delivery says of it; `None`: nowhere any more. Under the log's lock, or under
+    /// that of an outbox whose connection is there: then it is not over.
     pub(super) fn next(&self) -> Option<(Place, NonZeroU64)> {
         if self.is_over.load(Ordering::Relaxed) {
             return None;

@@ -62,6 +62,11 @@ impl Appending<'_> {
         self.places.clear();
     }
 
+    /// Nobody waits for it to be safe.
+    pub(crate) fn without_hurry(&mut self) {
+        self.log.without_hurry();
+    }
+
     /// When all of it is safe.
     pub(crate) fn safe_at(&self) -> SafeAt {
         SafeAt::of_messages(self.log.end())
@@ -128,13 +133,19 @@ impl Durable {
 
     /// Appends messages that have got their places already: see [`StoredQueue::next_sequence`].
     pub(crate) fn append_placed(&self, queue: &StoredQueue, deliveries: &[Delivery]) {
-        let mut log = self.append();
+        // Nobody waits for what goes with its receiver's connection.
+        let begin = || {
+            let mut log = self.append();
+            log.without_hurry();
+            log
+        };
+        let mut log = begin();
         let mut bytes = 0;
         for delivery in deliveries {
             if bytes > BYTES_AT_ONCE {
                 bytes = 0;
                 drop(log); // publishers wait for it
-                log = self.append();
+                log = begin();
             }
             bytes += delivery.template.len();
             if let Some(Stored::InOwn(sequence)) = delivery.stored.map(Stored::of) {
@@ -202,6 +213,11 @@ impl Durable {
     /// Whether messages should not be taken in as fast as they come: the disk is behind, or fails.
     pub(crate) fn is_behind(&self) -> bool {
         self.spool.is_congested()
+    }
+
+    /// Whether the disk has no room for much more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.spool.has_shortage()
     }
 }
 

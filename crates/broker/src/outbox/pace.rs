@@ -97,9 +97,18 @@ impl Outbox {
     /// The receiver goes on at this pace; `soft`: bytes that may wait for it. Whether that could be done: messages may have
     /// come since [`Outbox::sample`], or it may have gone, and then nothing changes.
     pub(crate) fn set_pace(&self, connection: u32, pace: Pace, soft: usize) -> bool {
-        let is_spooling = self.state().behaviour.is_spooling();
+        let (is_spooling, is_full_of_rest) = {
+            let state = self.state();
+            let could_go = match self.common.limits.when_full {
+                WhenFull::Spool => state.queue.bytes(),
+                _ => state.queue.acknowledged_usage().1,
+            };
+            let has_rest = state.tail.is_none() && could_go > 2 * HEAD_BYTES;
+            (state.behaviour.is_spooling(), has_rest)
+        };
         // A disk that was behind then may not be now.
-        let has_to_begin = !is_spooling || (self.common.limits.has_store && self.disk().is_none());
+        let has_to_begin = !is_spooling
+            || (self.common.limits.has_store && (self.disk().is_none() || is_full_of_rest) && !self.is_disk_behind());
         if pace == Pace::Spooling && has_to_begin {
             return self.begin_spooling(connection, soft);
         }
@@ -132,7 +141,7 @@ impl Outbox {
     /// Whether what waits for this receiver can go to disk, or will be able to when it is slow. Without a disk, and where that
     /// was behind when it became slow, it cannot.
     pub(super) fn may_spool(&self, is_spooling: bool) -> bool {
-        self.common.limits.has_store && (!is_spooling || self.disk().is_some())
+        self.common.limits.has_store && (self.disk().is_some() || (!is_spooling && !self.is_disk_behind()))
     }
 
     /// From now on memory has the head alone. What is behind it is on disk, or goes there.
@@ -188,10 +197,17 @@ impl Outbox {
             for delivery in &mut rest {
                 match delivery.stored.map(Stored::of) {
                     Some(stored) => tail.add(stored.sequence(), tail::weight(delivery)),
-                    None => places.by_ref().take(1).for_each(|place| passed.place(Sequence(place), tail, delivery)),
+                    None => {
+                        let place = places.next();
+                        debug_assert!(place.is_some(), "as many as are without");
+                        place.into_iter().for_each(|place| passed.place(Sequence(place), tail, delivery));
+                    }
                 }
             }
         });
+        if !has_tail && queue.is_passing() {
+            queue.begin_passing(); // what is on its way with a place is behind these, and gets another
+        }
         passed
     }
 }

@@ -21,7 +21,9 @@
 //!
 //! Why that does: a message's place is above those of all earlier ones of its publisher that got theirs before, for places only
 //! rise. An earlier one that gets its place later does so by rule 2, when memory is emptied or in the same batch, since
-//! the batches of a publisher come one after the other; and then rule 3 has the later one get another place too.
+//! the batches of a publisher come one after the other; and then rule 3 has the later one get another place too. Memory is
+//! emptied while there is no tail, and then messages pass anew ([`StoredQueue::begin_passing`]), so that no place counts that was
+//! given before; or to places that were set aside below a tail.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -61,6 +63,11 @@ impl Outbox {
     /// As [`Outbox::collects_in`], for one of QoS 0; to be asked if [`Outbox::keeps_unacknowledged`].
     pub(crate) fn collects_unacknowledged_in(&self) -> Option<Arc<StoredQueue>> {
         self.disk().filter(|queue| queue.is_passing())
+    }
+
+    /// Whether the disk has no room, so that what would pass is refused. One that is behind is waited for by publishers.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        self.common.durable.as_ref().is_some_and(|durable| durable.is_full())
     }
 
     /// Whether the disk takes no more for now.
@@ -106,7 +113,8 @@ impl Outbox {
     /// The connection is over: what passed goes with it, if its session does. What is returned is to be ended.
     pub(super) fn end_temporary(&self, state: &mut State) -> Option<Arc<StoredQueue>> {
         let queue = self.disk().filter(|queue| queue.is_temporary())?;
-        state.tail = None;
+        let tail = state.tail.take();
+        self.common.metrics.dropped_offline.add(tail.map_or(0, |tail| tail.messages() as u64));
         self.has_tail.store(false, Ordering::Relaxed);
         Some(queue)
     }

@@ -242,7 +242,12 @@ impl Fanout {
             }
             log.close(held);
         }
+        // Where the disk is behind, whoever publishes waits for it all the same: else nothing would hold it up.
+        has_to_last |= durable.is_behind();
         let safe_at = if has_to_last { log.safe_at() } else { SafeAt::NOW };
+        if !has_to_last {
+            log.without_hurry();
+        }
         drop(log);
         durable.before_receivers(safe_at);
         self.safe_at = self.safe_at.and(safe_at);

@@ -264,7 +264,7 @@ impl Origin {
                 let kept = if message.is_kept_for(terms) { target.outbox.collects_in() } else { None };
                 let passes = kept.as_ref().is_some_and(|queue| queue.is_temporary());
                 if is_acknowledged
-                    && (target.outbox.is_over_quota(message.now.at) || (passes && target.outbox.is_disk_behind()))
+                    && (target.outbox.is_over_quota(message.now.at) || (passes && target.outbox.is_disk_full()))
                 {
                     target.outbox.refuse(target.number);
                     delivered.is_over_quota = true;
