@@ -6,27 +6,48 @@ use std::path::{Path, PathBuf};
 use tenbin_codec::{ProtocolVersion, QoS, ReasonCode};
 use tenbin_store::spool::{Limit, Messages, Options, Place, QueueId, Sequence, Spool};
 
-use super::support::{BrokerProcess, DataDirectory, PATIENCE, RawClient, lasting};
+use super::support::{BrokerProcess, DataDirectory, PATIENCE, RawClient, lasting, share};
 
 #[test]
 fn what_cannot_be_read_for_a_while_comes_later_on_the_same_connection() {
     let directory = DataDirectory::new();
     let broker = directory.start();
     left_waiting(&broker, 0..3);
-    let hidden = directory.path().join("hidden");
-    let segments = segments(directory.path());
-    fs::create_dir(&hidden).expect("ours to write");
-    let to = |path: &Path| hidden.join(path.file_name().expect("a file's path"));
-    segments.iter().for_each(|path| fs::rename(path, to(path)).expect("ours to write"));
+    let hidden = Hidden::from(directory.path());
     let (mut receiver, connack) = RawClient::connect(broker.address(), lasting(ProtocolVersion::V5, "receiver"));
     assert!(connack.session_present);
     broker.log().wait_for(&["messages of the session cannot be read"], PATIENCE);
     receiver.settle();
-    segments.iter().for_each(|path| fs::rename(to(path), path).expect("ours to write"));
+    hidden.come_back();
     for number in 0..3 {
         assert_eq!(receiver.receive_message().payload, number.to_string());
     }
     receiver.expect_nothing_waiting();
+}
+
+#[test]
+fn what_cannot_be_read_for_a_while_of_a_share_group_comes_later_though_nobody_else_does() {
+    let directory = DataDirectory::new();
+    let mut broker = directory.start();
+    let mut member = broker.connect(lasting(ProtocolVersion::V5, "member"));
+    member.subscribe(&share("workers", "waits"), QoS::AtLeastOnce);
+    member.disconnect();
+    let mut publisher = broker.v5("publisher");
+    for number in 0..3 {
+        assert_eq!(publisher.publish("waits", &number.to_string(), QoS::AtLeastOnce), ReasonCode::Success);
+    }
+    drop(publisher);
+    stop(&mut broker);
+    let broker = directory.start(); // has nothing of it in memory
+    let hidden = Hidden::from(directory.path());
+    let mut member = broker.connect(lasting(ProtocolVersion::V5, "member"));
+    broker.log().wait_for(&["messages of the share group cannot be read"], PATIENCE);
+    member.settle();
+    hidden.come_back();
+    for number in 0..3 {
+        assert_eq!(member.receive_message().payload, number.to_string());
+    }
+    member.expect_nothing_waiting();
 }
 
 #[test]
@@ -73,6 +94,24 @@ fn what_cannot_be_decoded_is_passed_over_and_stays() {
     let (log, _) = Spool::open(&spool, Options::default()).expect("the broker is gone");
     let kept: Vec<_> = (last + 1..=last + UNREADABLE).collect();
     assert_eq!(waiting_from(&log, queue, last + 1)[..kept.len()], kept);
+}
+
+/// The log's files, where the broker does not find them.
+struct Hidden(Vec<(PathBuf, PathBuf)>);
+
+impl Hidden {
+    fn from(directory: &Path) -> Self {
+        let hidden = directory.join("hidden");
+        fs::create_dir(&hidden).expect("ours to write");
+        let to = |path: &Path| hidden.join(path.file_name().expect("a file's path"));
+        let moved: Vec<_> = segments(directory).into_iter().map(|path| (to(&path), path)).collect();
+        moved.iter().for_each(|(to, from)| fs::rename(from, to).expect("ours to write"));
+        Self(moved)
+    }
+
+    fn come_back(self) {
+        self.0.iter().for_each(|(to, from)| fs::rename(to, from).expect("ours to write"));
+    }
 }
 
 /// Those of a receiver that is away.

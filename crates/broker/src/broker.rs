@@ -17,6 +17,7 @@ use crate::expiry::{self, ExpiryQueue};
 use crate::metrics::MetricsSnapshot;
 use crate::net;
 use crate::outbox::Control;
+use crate::router;
 use crate::shared::Shared;
 use crate::threads::{self, Running, Threads};
 use crate::{slow_receivers, sys_share, sys_topics};
@@ -141,6 +142,7 @@ impl BrokerBuilder {
             tasks.spawn(durable::keep_speeds(Arc::clone(&shared)));
             tasks.spawn(durable::watch_messages(Arc::clone(&shared)));
             tasks.spawn(durable::forget_wills(Arc::clone(&shared)));
+            tasks.spawn(router::read_again(Arc::clone(&shared)));
         }
         if let Some(interval) = shared.config.sys_interval() {
             tasks.spawn(sys_topics::run(Arc::clone(&shared), interval));

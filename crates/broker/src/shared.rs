@@ -19,7 +19,7 @@ use crate::metrics::Metrics;
 use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits, WhenFull};
 use crate::registry::{Client, ClientRegistry, RememberedSpeeds};
 use crate::report_carriers::ListenerCarriers;
-use crate::router::{GroupQueues, KeyHasher, RetainedLimits, Router};
+use crate::router::{GroupQueues, KeyHasher, RetainedLimits, Router, UnreadGroups};
 use crate::slow_receivers::SlowReceivers;
 use crate::threads::Threads;
 
@@ -83,6 +83,7 @@ impl Shared {
             durable: durable.clone(),
             decisions: Arc::new(config.decisions()),
             clock,
+            unread: UnreadGroups::default(),
         };
         let (concerns, kept_in) = (Arc::clone(&slow_receivers.concerns), durable.clone());
         let limits = queue_limits(&config, durable.is_some());

@@ -49,7 +49,7 @@ pub use error::StoreError;
 pub(crate) use health::watch_messages;
 pub(crate) use load::load;
 pub(crate) use queue::{PublisherId, Stored, StoredQueue};
-pub(crate) use reader::{Page, PageOf, UnderWay};
+pub(crate) use reader::{Page, PageOf, UnderWay, read_again_after};
 pub(crate) use retained::EncodedRetained;
 pub(crate) use safe_at::SafeAt;
 pub(crate) use secret::new_secret;

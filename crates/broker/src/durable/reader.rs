@@ -6,6 +6,7 @@
 use std::num::NonZeroU64;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tenbin_codec::PacketId;
@@ -223,6 +224,14 @@ fn tell(error: &ReadError) -> bool {
     tracing::error!(%error, "stored messages cannot be read");
     true
 }
+
+/// How long nothing is read of a queue after what could not be: twice as long as `before`, the last time, up to a minute.
+pub(crate) fn read_again_after(before: Option<Duration>) -> Duration {
+    before.map_or(READ_AGAIN_AFTER, |before| (before * 2).min(READ_AGAIN_AT_LEAST_AFTER))
+}
+
+const READ_AGAIN_AFTER: Duration = Duration::from_millis(500);
+const READ_AGAIN_AT_LEAST_AFTER: Duration = Duration::from_secs(60);
 
 /// Messages that are read at once at most.
 const PAGE_MESSAGES: usize = 256;

@@ -23,7 +23,7 @@ use tokio::time::Sleep;
 use super::connection::ConnectionTask;
 use super::stream::Stream;
 use crate::auth::enforcement;
-use crate::durable::{Durable, Outcomes, Page, Place, SafeAt, Stored, StoredQueue, place};
+use crate::durable::{Durable, Outcomes, Page, Place, SafeAt, Stored, StoredQueue, place, read_again_after};
 use crate::registry::Client;
 use crate::shared::Shared;
 
@@ -59,10 +59,6 @@ struct Unread {
 
 /// Acknowledgements that wait of one connection, before it is read no more while the disk is behind.
 const HELD_BEHIND: usize = 256;
-
-/// How long nothing is read after what could not be: twice as long each time, up to a minute.
-const READ_AGAIN_AFTER: Duration = Duration::from_millis(500);
-const READ_AGAIN_AT_LEAST_AFTER: Duration = Duration::from_secs(60);
 
 /// PUBRELs and PUBCOMPs that wait of one connection, before it is read no more: all that one client can need.
 const STEPS_MAX: usize = 2 * 65_536;
@@ -247,7 +243,7 @@ impl<S: Stream> ConnectionTask<S> {
         if before.is_none() {
             tracing::error!(client = ?self.lease.client.id, "messages of the session cannot be read: they stay where they are");
         }
-        let pause = before.map_or(READ_AGAIN_AFTER, |pause| (pause * 2).min(READ_AGAIN_AT_LEAST_AFTER));
+        let pause = read_again_after(before);
         self.storing().unread = Some(Unread { pause, timer: Some(Box::pin(tokio::time::sleep(pause))) });
     }
 

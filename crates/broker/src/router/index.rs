@@ -16,6 +16,7 @@ use super::matches::{MatchSet, MatchSetBuilder};
 use super::share_rules::ShareRules;
 use super::shared::{GroupMember, GroupQueues, SharedGroup};
 use super::subscribers::{Entry, Subscriber};
+use super::unread::UnreadGroups;
 use crate::auth::Access;
 
 /// All subscriptions of all sessions.
@@ -91,6 +92,10 @@ impl FilterIndex {
     /// Of the keys and names that groups choose by.
     pub(super) fn keys(&self) -> &KeyHasher {
         &self.queues.keys
+    }
+
+    pub(super) fn unread_groups(&self) -> &UnreadGroups {
+        &self.queues.unread
     }
 
     fn hasher(&self) -> &RandomState {

@@ -29,6 +29,7 @@ mod share_report;
 mod share_rules;
 mod shared;
 mod subscribers;
+mod unread;
 mod waiting;
 
 use std::collections::HashSet;
@@ -55,6 +56,7 @@ pub(crate) use share_report::ShareReport;
 pub(crate) use share_rules::ShareRules;
 pub use share_rules::{NamePattern, ShareRule};
 pub(crate) use shared::{GroupQueues, SharedGroup};
+pub(crate) use unread::{UnreadGroups, read_again};
 
 use crate::auth::{Access, Rights};
 use crate::clock::Clock;
@@ -139,6 +141,11 @@ impl Router {
     /// Where a share group's messages are kept, if they are and it has not ended.
     pub(crate) fn queue_of_group(&self, number: NonZeroU64) -> Option<Arc<StoredQueue>> {
         self.index.group_by_number(number)?.stored()
+    }
+
+    /// Those of which something cannot be read for now.
+    fn unread_groups(&self) -> &UnreadGroups {
+        self.index.unread_groups()
     }
 
     /// Share groups choose by `rules` from now on, those that are there too. Members and messages stay.

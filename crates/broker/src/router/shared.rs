@@ -14,6 +14,7 @@ use super::key_hasher::KeyHasher;
 use super::matches::Terms;
 use super::ordering_key::{OrderingKey, TopicKey};
 use super::share_rules::GroupRules;
+use super::unread::UnreadGroups;
 use super::waiting::Waiting;
 use super::{Grant, Receiver};
 use crate::clock::{Clock, Moment};
@@ -56,6 +57,8 @@ pub(crate) struct GroupQueues {
     pub(crate) durable: Option<Arc<Durable>>,
     pub(crate) decisions: Arc<DecisionLimits>,
     pub(crate) clock: Clock,
+    /// Groups that are looked at again.
+    pub(crate) unread: UnreadGroups,
 }
 
 /// What a delivery to a member needs.
@@ -302,6 +305,7 @@ pub(super) mod tests {
                 metrics,
                 decisions: Arc::new(DecisionLimits::new(8, Duration::ZERO)),
                 clock: Clock::new(),
+                unread: UnreadGroups::default(),
             });
             let name = TopicFilter::try_from("$share/g/t").unwrap().shared().unwrap();
             let rules = GroupRules { rules: Policy::RoundRobin.into(), key: None };

@@ -13,14 +13,15 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tenbin_balancer::{Nanos, Rng};
+use tenbin_codec::SharedFilter;
 use tenbin_session::Delivery;
 
-use super::shared::{GroupQueues, SharedGroup};
+use super::shared::{GroupQueues, SharedGroup, beginning};
 use crate::clock::Moment;
-use crate::durable::{Durable, Page, QueueId, Sequence, Stored, Tail, place};
+use crate::durable::{Durable, Page, QueueId, Sequence, Stored, Tail, place, read_again_after};
 use crate::outbox::{Batch, Queue, Reader};
 
 /// What waits with a group.
@@ -46,6 +47,16 @@ struct Line {
     handovers: usize,
     /// When nobody took the front, the last time.
     refused_at: Option<Nanos>,
+    /// The last page could not be read.
+    unread: Option<Unread>,
+}
+
+/// Messages that cannot be read: they stay where they are, and it is tried again.
+#[derive(Debug)]
+struct Unread {
+    pause: Duration,
+    /// `None`: the pause is over.
+    until: Option<Instant>,
 }
 
 impl Waiting {
@@ -92,6 +103,16 @@ impl Line {
         !self.queue.is_empty() && self.refused_at.is_some_and(|at| now < again(at))
     }
 
+    /// Whether it is too early to read again what could not be read.
+    fn rests_from_reading(&self, now: Instant) -> bool {
+        self.unread.as_ref().and_then(|unread| unread.until).is_some_and(|until| now < until)
+    }
+
+    /// Whether that is over, and nobody has read it since.
+    fn is_to_be_read_again(&self, now: Instant) -> bool {
+        self.unread.as_ref().is_some_and(|unread| unread.until.is_some_and(|until| until <= now))
+    }
+
     fn exists(&self) -> bool {
         self.handovers > 0 || !self.queue.is_empty() || !self.tail.is_empty()
     }
@@ -134,7 +155,8 @@ impl SharedGroup {
                 }
             }
             // Who takes the last one in memory has the next page read.
-            goes_on || had_some && line.queue.is_empty() && !line.tail.is_empty()
+            let is_next = had_some || line.is_to_be_read_again(now.at);
+            goes_on || is_next && line.queue.is_empty() && !line.tail.is_empty()
         });
         if goes_on {
             self.dispatch_waiting(now, rng);
@@ -161,7 +183,7 @@ impl SharedGroup {
     /// connected or joined, or has room again.
     pub(super) fn dispatch_waiting(self: &Arc<Self>, now: Moment, rng: &mut Rng) {
         self.dispatch(now, rng);
-        self.read_on();
+        self.read_on(now.at);
     }
 
     fn dispatch(&self, now: Moment, rng: &mut Rng) {
@@ -169,10 +191,11 @@ impl SharedGroup {
     }
 
     /// Has the next page read of what waits on disk, if nothing else waits.
-    fn read_on(self: &Arc<Self>) {
+    fn read_on(self: &Arc<Self>, now: Instant) {
         let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) else { return };
         let page = self.change_line(|line| {
-            let is_wanted = line.queue.is_empty() && line.handovers == 0 && !line.tail.is_being_read();
+            let is_next = line.queue.is_empty() && line.handovers == 0;
+            let is_wanted = is_next && !line.tail.is_being_read() && !line.rests_from_reading(now);
             if is_wanted { Durable::first_page(&queue, &mut line.tail, PAGE_BYTES) } else { None }
         });
         let Some(page) = page else { return };
@@ -188,21 +211,54 @@ impl SharedGroup {
     /// A page is there: it goes to the members, on the thread that has read it. That takes no longer than a publisher's batch of
     /// as many messages; pages that others wait for come before our next one.
     fn take_page(self: &Arc<Self>, page: Page) {
-        let is_broken = page.is_broken;
+        let now = self.queues.clock.moment(Instant::now());
+        let mut again_at = None;
         let over = self.change_line(|line| {
+            if page.is_broken {
+                again_at = Some(self.rest_from_reading(line, !page.messages.is_empty(), now.at));
+            } else if line.tail.is_being_read() {
+                line.unread = None;
+            }
             let Line { queue, tail, .. } = line;
             // Behind what members have given back meanwhile, which is older.
             let put = |delivery| queue.append(Delivery { share: Some(self.number()), ..delivery }, Reader::Present);
             tail.is_being_read().then(|| tail.take_page(page, put))
         });
+        if let Some(at) = again_at {
+            self.queues.unread.add(self, at);
+        }
         let Some(over) = over else { return }; // nobody waits for it any more
         self.end_places(over);
-        let now = self.queues.clock.moment(Instant::now());
         self.dispatch(now, &mut Rng::new(now.nanos.0));
-        // What could not be read is not tried again before there is a reason to look.
-        if !is_broken {
-            self.read_on();
+        self.read_on(now.at);
+    }
+
+    /// The next messages cannot be read. That may pass: where no file could be opened, say. When it is tried again: as early as
+    /// the first time where some before them could be, which are others than the last time.
+    #[cold]
+    fn rest_from_reading(&self, line: &mut Line, had_some: bool, now: Instant) -> Instant {
+        let before = line.unread.take();
+        if before.is_none() {
+            let SharedFilter { share_name, filter } = self.name();
+            let (share_name, filter) = (beginning(share_name.text().as_str()), beginning(filter.text().as_str()));
+            tracing::error!(share_name, filter, "messages of the share group cannot be read: they stay where they are");
         }
+        let pause = read_again_after(before.filter(|_| !had_some).map(|unread| unread.pause));
+        let until = now + pause;
+        line.unread = Some(Unread { pause, until: Some(until) });
+        until
+    }
+
+    /// What could not be read is tried again, whether or not anybody publishes or comes: if it is time.
+    #[cold]
+    pub(super) fn read_again(self: &Arc<Self>, now: Instant) {
+        self.change_line(|line| {
+            // From here on whoever takes the last one in memory has it read, by whatever clock.
+            if let Some(unread) = line.unread.as_mut().filter(|unread| unread.until.is_some_and(|until| until <= now)) {
+                unread.until = None;
+            }
+        });
+        self.read_on(now);
     }
 
     /// These have expired.
@@ -219,6 +275,7 @@ impl SharedGroup {
         self.change_line(|line| {
             line.tail.stop_reading();
             line.tail.clear();
+            line.unread = None;
         });
     }
 

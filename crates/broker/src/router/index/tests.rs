@@ -37,6 +37,7 @@ fn index() -> FilterIndex {
         metrics,
         decisions: Arc::new(DecisionLimits::new(0, std::time::Duration::ZERO)),
         clock: crate::clock::Clock::new(),
+        unread: UnreadGroups::default(),
     };
     FilterIndex::new(ShareRules::new(Policy::RoundRobin, Vec::new()), Arc::new(queues), Arc::new(Access::unlimited()))
 }

@@ -136,8 +136,9 @@ fn what_members_give_back_while_a_page_is_read_goes_before_it() {
 }
 
 #[test]
-fn what_was_read_before_the_place_that_cannot_be_is_given_and_the_rest_waits_for_another_look() {
-    let backlog = Backlog::new();
+fn what_was_read_before_the_place_that_cannot_be_is_given_and_who_publishes_later_has_the_rest_read_again() {
+    let mut backlog = Backlog::new();
+    let begun = Instant::now();
     let reading = backlog.hold_up_reading();
     backlog.dispatch();
     let next = backlog.taken().len();
@@ -147,16 +148,54 @@ fn what_was_read_before_the_place_that_cannot_be_is_given_and_the_rest_waits_for
         let stored = Some(Stored::InGroup(sequence).to_number());
         (sequence, Some(Delivery { stored, ..backlog.message(number) }))
     };
-    let group = &backlog.stage.group;
-    group.take_page(Page { messages: [next, next + 1].map(message).into(), is_broken: true });
+    backlog.stage.group.take_page(Page { messages: [next, next + 1].map(message).into(), is_broken: true });
     assert_eq!(backlog.taken(), [next, next + 1]);
     assert!(!backlog.line().tail.is_being_read(), "it would be broken again");
     // Nobody waits for this one any more.
     drop(reading);
     backlog.settle();
     assert_eq!(backlog.taken(), [0; 0]);
+    let later = backlog.stage.now;
+    backlog.stage.now.at = begun;
+    backlog.publish(MESSAGES);
     backlog.dispatch();
-    assert_eq!(backlog.take(MESSAGES - next - 2), (next + 2..MESSAGES).collect::<Vec<_>>());
+    backlog.settle();
+    assert_eq!(backlog.taken(), [0; 0], "it is too early");
+    backlog.stage.now = later;
+    backlog.publish(MESSAGES + 1);
+    assert_eq!(backlog.take(MESSAGES - next), (next + 2..MESSAGES + 2).collect::<Vec<_>>());
+    assert!(backlog.line().unread.is_none());
+}
+
+#[test]
+fn what_could_not_be_read_is_read_again_though_nobody_comes_or_publishes() {
+    let backlog = Backlog::new();
+    let reading = backlog.hold_up_reading();
+    backlog.dispatch();
+    let next = backlog.taken().len();
+    let unread = &backlog.stage.group.queues.unread;
+    assert_eq!(unread.next(), None);
+    backlog.stage.group.take_page(Page { is_broken: true, ..Page::default() });
+    drop(reading);
+    backlog.settle();
+    let at = unread.next().expect("a time");
+    unread.look(at - Duration::from_millis(1));
+    backlog.settle();
+    assert_eq!((backlog.taken().len(), unread.next()), (0, Some(at)), "it is too early");
+    unread.look(at);
+    assert_eq!(backlog.take(MESSAGES - next), (next..MESSAGES).collect::<Vec<_>>());
+    assert_eq!(unread.next(), None);
+}
+
+#[test]
+fn what_cannot_be_read_again_rests_longer_unless_some_of_it_could_be() {
+    let backlog = Backlog::new();
+    let rest = |had_some| {
+        let (mut line, now) = (backlog.line(), backlog.stage.now.at);
+        (backlog.stage.group.rest_from_reading(&mut line, had_some, now) - now).as_millis()
+    };
+    assert_eq!([false, false, false, true, false].map(rest), [500, 1000, 2000, 500, 1000]);
+    assert_eq!((0..10).map(|_| rest(false)).last(), Some(60_000));
 }
 
 #[test]
