@@ -253,8 +253,8 @@ impl Durable {
     }
 
     /// As [`Durable::read`], for whoever has no task: `take` is called on the thread that reads for all, so that it has to be
-    /// short, and may wait for nothing but short locks.
-    pub(crate) fn read_for(&self, page: PageOf, take: impl FnOnce(Page) + Send + 'static) {
+    /// short, and may wait for nothing but short locks. Where it panics it is called once more, with a broken page.
+    pub(crate) fn read_for(&self, page: PageOf, take: impl Fn(Page) + Send + 'static) {
         self.reader.page_for(page, take);
     }
 

@@ -4,6 +4,7 @@
 //! done here.
 
 use std::num::NonZeroU64;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -30,7 +31,7 @@ pub(super) struct Reader {
 
 enum Request {
     Page(PageOf, oneshot::Sender<Page>),
-    PageFor(PageOf, Box<dyn FnOnce(Page) + Send>),
+    PageFor(PageOf, Box<dyn Fn(Page) + Send>),
     UnderWay(QueueId, oneshot::Sender<Option<Vec<UnderWay>>>),
 }
 
@@ -63,6 +64,13 @@ pub(crate) struct UnderWay {
     pub(crate) delivery: Option<Delivery>,
 }
 
+impl Page {
+    /// Nothing can be read, for now.
+    fn broken() -> Self {
+        Self { is_broken: true, ..Self::default() }
+    }
+}
+
 impl Reader {
     pub(super) fn start(spool: Arc<Spool>) -> std::io::Result<Self> {
         #[expect(
@@ -79,8 +87,8 @@ impl Reader {
         self.ask(|reply| Request::Page(page, reply))
     }
 
-    /// `take` gets it, on the thread that reads: others wait meanwhile.
-    pub(super) fn page_for(&self, page: PageOf, take: impl FnOnce(Page) + Send + 'static) {
+    /// `take` gets it, on the thread that reads: others wait meanwhile. Where it panics it gets a broken one, once.
+    pub(super) fn page_for(&self, page: PageOf, take: impl Fn(Page) + Send + 'static) {
         let _ = self.requests.as_ref().map(|requests| requests.send(Request::PageFor(page, Box::new(take))));
     }
 
@@ -108,10 +116,28 @@ impl Drop for Reader {
 fn answer(spool: &Spool, request: Request) {
     // Whoever asked may have gone.
     match request {
-        Request::Page(of, reply) => drop(reply.send(page(spool, of))),
-        Request::PageFor(of, take) => take(page(spool, of)),
-        Request::UnderWay(queue, reply) => drop(reply.send(under_way(spool, queue))),
+        Request::Page(of, reply) => {
+            let page = go_on(of.queue, || page(spool, of)).unwrap_or_else(Page::broken);
+            let _ = go_on(of.queue, || drop(reply.send(page)));
+        }
+        Request::PageFor(of, take) => {
+            let page = go_on(of.queue, || page(spool, of)).unwrap_or_else(Page::broken);
+            if go_on(of.queue, || take(page)).is_none() {
+                let _ = go_on(of.queue, || take(Page::broken()));
+            }
+        }
+        Request::UnderWay(queue, reply) => {
+            let under_way = go_on(queue, || under_way(spool, queue)).flatten();
+            let _ = go_on(queue, || drop(reply.send(under_way)));
+        }
     }
+}
+
+/// `None`: a panic, which is an error of ours with one queue. All others would never be read again if it ended the thread.
+fn go_on<T>(QueueId(queue): QueueId, work: impl FnOnce() -> T) -> Option<T> {
+    // All locks that are taken here are used again by whoever comes after a panic, on the threads of connections too.
+    let done = panic::catch_unwind(AssertUnwindSafe(work));
+    done.map_err(|_| tracing::error!(queue, "reading stored messages has panicked: they stay on disk")).ok()
 }
 
 fn page(spool: &Spool, mut of: PageOf) -> Page {
@@ -238,6 +264,8 @@ const PAGE_MESSAGES: usize = 256;
 
 #[cfg(test)]
 mod tests {
+    use tenbin_store::spool::Options;
+
     use super::*;
 
     #[test]
@@ -256,5 +284,21 @@ mod tests {
         assert_eq!(ordered(&[3, 1, 2]), [1, 2, 3]);
         assert_eq!(ordered(&[1, 65_535, 65_533, 3]), [65_533, 65_535, 1, 3]);
         assert_eq!(ordered(&[40_000, 10, 30_000]), [30_000, 40_000, 10]);
+    }
+
+    #[test]
+    fn a_panic_is_the_end_of_one_request_which_gets_a_broken_page_and_of_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let (spool, _) = Spool::open(directory.path(), Options::default()).unwrap();
+        let reader = Reader::start(Arc::new(spool)).unwrap();
+        let of = PageOf { queue: QueueId(1), is_of_group: true, from: Sequence(1), bytes: 1 };
+        let (there, here) = mpsc::sync_channel(2);
+        reader.page_for(of, move |page| {
+            there.send(page.is_broken).unwrap();
+            panic!("an error of ours");
+        });
+        assert!(!reader.page(of).blocking_recv().unwrap().is_broken);
+        assert!(reader.under_way(of.queue).blocking_recv().unwrap().is_some());
+        assert_eq!(here.iter().collect::<Vec<_>>(), [false, true]);
     }
 }
