@@ -25,9 +25,9 @@ use crate::threads::Threads;
 
 /// What all tasks of one broker share.
 ///
-/// Lock order, outermost first: a session's lease · the index's writers · a group's writers · a registry shard ·
-/// the retained tree · a group's waiting messages · an outbox · the expiry queue · the remembered speeds · a group's
-/// decisions · the numbers of durable sessions · the state's changes. All but the first are held for short work in memory and never across a wait point.
+/// Lock order, outermost first: a session's lease · the index's writers · the groups by number · a group's writers ·
+/// a registry shard · the retained tree · a group's waiting messages · an outbox · the expiry queue · the remembered speeds ·
+/// a group's decisions · the numbers of durable sessions · the state's changes. All but the first are held for short work in memory and never across a wait point.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
