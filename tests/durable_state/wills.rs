@@ -30,7 +30,7 @@ fn mqtt_3_1_2_8_a_kill_ends_connections_whose_wills_are_published_after_it() {
     let mut broker = stage.start();
     let mut came = payloads(&mut heir(&broker));
     // It may be on disk for some time after it was published: twice is better than never.
-    came.retain(|payload| payload != "replaced");
+    assert!(came.extract_if(.., |payload| payload == "replaced").count() <= 1);
     assert_eq!(came, ["lasting", "lost"]);
     assert_eq!(payloads(&mut heir(&broker)), [""; 0], "acknowledged");
     broker.signal("TERM");

@@ -117,6 +117,12 @@ impl Client {
         }
     }
 
+    /// Connections that have asked for the session so far.
+    #[cfg(test)]
+    pub(crate) fn claims(&self) -> u64 {
+        self.claims.load(Ordering::Acquire)
+    }
+
     /// The lease if nobody has it: for the expiry queue, which has nothing to say about a connected client.
     pub(crate) fn try_lease(self: &Arc<Self>) -> Option<Lease> {
         let state = Arc::clone(&self.state).try_lock_owned().ok()?;

@@ -17,8 +17,9 @@ use crate::{Broker, Config};
 
 const MEMBERS: [&str; 2] = ["one", "other"];
 const WORK: &str = "$share/group/work/+";
-/// Each name is a topic's, and its publisher's.
-const NAMES: usize = 12;
+/// Each name is a topic's, and its publisher's. So many that not all go to one member, whatever the key is that they are hashed
+/// with.
+const NAMES: usize = 50;
 /// Each has two in a row.
 const MESSAGES: usize = 300;
 

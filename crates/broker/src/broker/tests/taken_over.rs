@@ -1,12 +1,15 @@
 //! A client that comes twice at once.
 
 use std::num::NonZeroU32;
-use std::time::Duration;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use tenbin_codec::{Connect, ConnectProperties, Packet, ProtocolVersion, Text, WriteBuffer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
+use super::client::PATIENCE;
 use super::in_memory::{PEER, exchange};
+use crate::durable::{PageOf, QueueId, Sequence};
 use crate::{Broker, Config};
 
 /// One whose session lasts has said that it comes.
@@ -43,10 +46,12 @@ async fn packet(stream: &mut DuplexStream) -> (u8, Vec<u8>) {
     (first >> 4, body)
 }
 
-/// Lets the other tasks of this thread go as far as they can.
-async fn settle() {
-    for _ in 0..1000 {
-        tokio::task::yield_now().await;
+/// Lets the other tasks go on until this is so.
+async fn until(is_so: impl Fn() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end);
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
@@ -66,18 +71,22 @@ async fn what_is_too_large_to_be_sent_again_is_over_though_the_connection_is_tak
     exchange(&mut publisher, &large, &[0x40, 2, 0, 1]).await;
     assert_eq!(packet(&mut client).await.0, 3, "PUBLISH");
     drop(client);
-    while broker.connections() > 1 {
-        tokio::task::yield_now().await;
-    }
+    let session = broker.shared.registry.find(&Text::from_static("client")).unwrap();
+    let is_attached = || session.outbox.sample().is_some();
+    until(|| broker.connections() == 1 && !is_attached()).await;
     exchange(&mut publisher, b"\x32\x06\0\x01t\0\x02x", &[0x40, 2, 0, 2]).await;
-    // As long as somebody appends, nothing is read: the second connection comes while the first waits for its page.
-    let appending = durable.append();
+    // The second connection comes while the first waits for its page.
+    let (reading, held_up) = mpsc::sync_channel::<()>(0);
+    durable.read_for(PageOf { queue: QueueId(u64::MAX), is_of_group: true, from: Sequence(1), bytes: 1 }, move |_| {
+        let _ = held_up.recv();
+    });
     let small = NonZeroU32::new(100);
     let mut first = comes(&broker, small).await;
-    settle().await;
+    until(is_attached).await;
+    let claims = session.claims();
     let mut second = comes(&broker, small).await;
-    settle().await;
-    drop(appending);
+    until(|| session.claims() > claims).await;
+    drop(reading);
     assert_eq!(packet(&mut first).await.0, 2, "CONNACK");
     assert_eq!(packet(&mut first).await, (14, vec![0x8E]), "DISCONNECT: session taken over");
     assert_eq!(packet(&mut second).await.0, 2, "CONNACK");
