@@ -3,6 +3,7 @@
 //! A connection takes the page that it asked for with its next poll. A share group is nobody's task: what it does with a page is
 //! done here.
 
+use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, mpsc};
@@ -78,7 +79,10 @@ impl Reader {
             reason = "each client and each share group has one request there at most, and waits for it"
         )]
         let (requests, received) = mpsc::channel();
-        let work = move || received.into_iter().for_each(|request| answer(&spool, request));
+        let work = move || {
+            let mut passed = PassedOver::default();
+            received.into_iter().for_each(|request| answer(&spool, request, &mut passed));
+        };
         let thread = thread::Builder::new().name("tenbin-reader".to_owned()).spawn(work)?;
         Ok(Self { requests: Some(requests), thread: Some(thread) })
     }
@@ -113,15 +117,15 @@ impl Drop for Reader {
     }
 }
 
-fn answer(spool: &Spool, request: Request) {
+fn answer(spool: &Spool, request: Request, passed: &mut PassedOver) {
     // Whoever asked may have gone.
     match request {
         Request::Page(of, reply) => {
-            let page = go_on(of.queue, || page(spool, of)).unwrap_or_else(Page::broken);
+            let page = go_on(of.queue, || page(spool, of, passed)).unwrap_or_else(Page::broken);
             let _ = go_on(of.queue, || drop(reply.send(page)));
         }
         Request::PageFor(of, take) => {
-            let page = go_on(of.queue, || page(spool, of)).unwrap_or_else(Page::broken);
+            let page = go_on(of.queue, || page(spool, of, passed)).unwrap_or_else(Page::broken);
             if go_on(of.queue, || take(page)).is_none() {
                 let _ = go_on(of.queue, || take(Page::broken()));
             }
@@ -140,20 +144,49 @@ fn go_on<T>(QueueId(queue): QueueId, work: impl FnOnce() -> T) -> Option<T> {
     done.map_err(|_| tracing::error!(queue, "reading stored messages has panicked: they stay on disk")).ok()
 }
 
-fn page(spool: &Spool, mut of: PageOf) -> Page {
+fn page(spool: &Spool, mut of: PageOf, passed: &mut PassedOver) -> Page {
     loop {
-        let (page, last) = read_page(spool, of);
+        let (page, last) = read_page(spool, of, passed);
         match last {
             // There may be more behind messages of which none can be decoded.
             Some(Sequence(last)) if page.messages.is_empty() && !page.is_broken => of.from = Sequence(last + 1),
-            _ => return page,
+            _ => {
+                if !(page.is_broken && page.messages.is_empty()) {
+                    passed.goes_on(of.queue);
+                }
+                return page;
+            }
         }
+    }
+}
+
+/// Messages that cannot be decoded and have been told of, where one behind them cannot be read: those before that are read again
+/// and again. Up to which place, of each such queue.
+#[derive(Debug, Default)]
+struct PassedOver(HashMap<QueueId, Sequence>);
+
+impl PassedOver {
+    /// Whether it was not told of.
+    fn is_new(&mut self, queue: QueueId, sequence: Sequence) -> bool {
+        if self.0.len() >= PASSED_OVER_MAX && !self.0.contains_key(&queue) {
+            self.0.clear(); // they are told of once more
+        }
+        let told = self.0.entry(queue).or_insert(Sequence(0));
+        let is_new = sequence > *told;
+        *told = sequence.max(*told);
+        is_new
+    }
+
+    /// What was read of it is not read again.
+    fn goes_on(&mut self, queue: QueueId) {
+        self.0.remove(&queue);
     }
 }
 
 /// And the last message that was read, decoded or not. What cannot be decoded is in no page: it is passed over, and stays where
 /// it is.
-fn read_page(spool: &Spool, PageOf { queue, is_of_group, from, bytes }: PageOf) -> (Page, Option<Sequence>) {
+fn read_page(spool: &Spool, of: PageOf, passed: &mut PassedOver) -> (Page, Option<Sequence>) {
+    let PageOf { queue, is_of_group, from, bytes } = of;
     let mut read = Messages::default();
     let result = spool.read(queue, from, Limit { messages: PAGE_MESSAGES, bytes }, &mut read);
     let clock = WallClock::now();
@@ -164,7 +197,12 @@ fn read_page(spool: &Spool, PageOf { queue, is_of_group, from, bytes }: PageOf) 
     // Those at the end come again with the next page, and are told then.
     decoded.truncate(decoded.iter().rposition(|(_, decoded)| decoded.is_ok()).map_or(decoded.len(), |at| at + 1));
     let messages = decoded.into_iter().filter_map(|(sequence, decoded)| {
-        let read = decoded.map_err(|error| tell_undecodable(queue, sequence, &error)).ok()?;
+        if let Err(error) = &decoded
+            && passed.is_new(queue, sequence)
+        {
+            tell_undecodable(queue, sequence, error);
+        }
+        let read = decoded.ok()?;
         let mut delivery = read.filter(|(_, is_over)| !is_over).map(|(delivery, _)| delivery); // [MQTT-3.3.2-5]
         if let Some(delivery) = &mut delivery {
             delivery.stored = Some(Stored::new(sequence, is_of_group).to_number());
@@ -259,6 +297,8 @@ pub(crate) fn read_again_after(before: Option<Duration>) -> Duration {
 const READ_AGAIN_AFTER: Duration = Duration::from_millis(500);
 const READ_AGAIN_AT_LEAST_AFTER: Duration = Duration::from_secs(60);
 
+/// Queues of which it is known what was told.
+const PASSED_OVER_MAX: usize = 1000;
 /// Messages that are read at once at most.
 const PAGE_MESSAGES: usize = 256;
 
@@ -284,6 +324,16 @@ mod tests {
         assert_eq!(ordered(&[3, 1, 2]), [1, 2, 3]);
         assert_eq!(ordered(&[1, 65_535, 65_533, 3]), [65_533, 65_535, 1, 3]);
         assert_eq!(ordered(&[40_000, 10, 30_000]), [30_000, 40_000, 10]);
+    }
+
+    #[test]
+    fn what_is_passed_over_before_what_cannot_be_read_is_told_of_once() {
+        let mut passed = PassedOver::default();
+        let mut told = |queue| [3, 4, 9].map(|sequence| passed.is_new(QueueId(queue), Sequence(sequence)));
+        assert_eq!([1, 1, 2].map(&mut told), [[true; 3], [false; 3], [true; 3]]);
+        assert!(passed.is_new(QueueId(1), Sequence(10)));
+        passed.goes_on(QueueId(1));
+        assert!(passed.is_new(QueueId(1), Sequence(3)) && !passed.is_new(QueueId(2), Sequence(3)));
     }
 
     #[test]

@@ -40,8 +40,10 @@ impl Durable {
         let secret = new_secret();
         let mut changes = Changes::default();
         changes.put(Table::Meta, name.to_vec(), secret.to_vec());
-        // Before the run's number, which the start waits for.
-        self.make(&changes);
+        // Before the run's number, which the start waits for. Where nothing can be read the start fails, and what is there stays.
+        if scanned.is_ok() {
+            self.make(&changes);
+        }
         secret
     }
 }
