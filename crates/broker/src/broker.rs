@@ -267,6 +267,7 @@ impl Broker {
         }
         durable::keep_speeds_now(&self.shared);
         if let Some(durable) = self.shared.durable.clone() {
+            let _ = tokio::time::timeout(SHUTDOWN, durable.end_reading()).await;
             let written = tokio::task::spawn_blocking(move || durable.flush(SHUTDOWN)).await;
             if !written.unwrap_or(false) {
                 tracing::error!("the last changes of the state could not be written");

@@ -77,8 +77,8 @@ pub(crate) struct Durable {
     endings: Endings,
     publishers_wait: bool,
     published_wills: PublishedWills,
-    /// Ours as long as we write there.
-    directory: LockedDirectory,
+    /// Ours as long as we write there, and the reader has the spool.
+    directory: Arc<LockedDirectory>,
 }
 
 /// Of sessions: never given twice, whatever becomes of the process.
@@ -100,13 +100,13 @@ impl Durable {
     /// # Errors
     /// The directory is in use, or cannot be used, or was written by another version.
     pub(crate) fn open(directory: &Path, sync: Sync) -> Result<Self, StoreError> {
-        let directory = LockedDirectory::open(directory).map_err(Cause::Directory)?;
+        let directory = Arc::new(LockedDirectory::open(directory).map_err(Cause::Directory)?);
         let options = Options { sync, ..Options::default() };
         let state = State::open(&directory, options, health::log).map_err(Cause::Open)?;
         let options = spool::Options { sync, ..spool::Options::default() };
         let (spool, recovered) = Spool::open(&directory.path().join("spool"), options).map_err(Cause::Spool)?;
         let spool = Arc::new(spool);
-        let reader = reader::Reader::start(Arc::clone(&spool)).map_err(Cause::Thread)?;
+        let reader = reader::Reader::start(Arc::clone(&spool), Arc::clone(&directory)).map_err(Cause::Thread)?;
         let numbers = Mutex::new(Numbers { last: 0, reserved: 0 });
         Ok(Self {
             state,
@@ -262,6 +262,11 @@ impl Durable {
     /// be read now.
     pub(crate) fn read_under_way(&self, queue: &StoredQueue) -> oneshot::Receiver<Option<Vec<UnderWay>>> {
         self.reader.under_way(queue.id())
+    }
+
+    /// Nothing more is read from here on; comes when all is given that was read before.
+    pub(crate) async fn end_reading(&self) {
+        self.reader.end().await;
     }
 
     /// Goes on behind all numbers that were given.

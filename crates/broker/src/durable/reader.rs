@@ -13,6 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tenbin_codec::PacketId;
 use tenbin_session::Delivery;
+use tenbin_store::LockedDirectory;
 use tenbin_store::spool::{Limit, Messages, QueueId, ReadError, Sequence, Spool, Stored as SpoolMessage};
 use tokio::sync::oneshot;
 
@@ -34,6 +35,8 @@ enum Request {
     Page(PageOf, oneshot::Sender<Page>),
     PageFor(PageOf, Box<dyn Fn(Page) + Send>),
     UnderWay(QueueId, oneshot::Sender<Option<Vec<UnderWay>>>),
+    /// Nothing more: dropped at the end.
+    End(oneshot::Sender<()>),
 }
 
 /// Which messages of a queue are read.
@@ -73,7 +76,8 @@ impl Page {
 }
 
 impl Reader {
-    pub(super) fn start(spool: Arc<Spool>) -> std::io::Result<Self> {
+    /// The directory is nobody else's before the thread is done with the spool.
+    pub(super) fn start(spool: Arc<Spool>, directory: Arc<LockedDirectory>) -> std::io::Result<Self> {
         #[expect(
             clippy::disallowed_methods,
             reason = "each client and each share group has one request there at most, and waits for it"
@@ -81,7 +85,16 @@ impl Reader {
         let (requests, received) = mpsc::channel();
         let work = move || {
             let mut passed = PassedOver::default();
-            received.into_iter().for_each(|request| answer(&spool, request, &mut passed));
+            let mut end = None;
+            for request in received {
+                if let Request::End(reply) = request {
+                    end = Some(reply);
+                    break;
+                }
+                answer(&spool, request, &mut passed);
+            }
+            drop((spool, directory));
+            drop(end);
         };
         let thread = thread::Builder::new().name("tenbin-reader".to_owned()).spawn(work)?;
         Ok(Self { requests: Some(requests), thread: Some(thread) })
@@ -98,6 +111,11 @@ impl Reader {
 
     pub(super) fn under_way(&self, queue: QueueId) -> oneshot::Receiver<Option<Vec<UnderWay>>> {
         self.ask(|reply| Request::UnderWay(queue, reply))
+    }
+
+    /// Reads nothing more from here on; comes when the thread is done with what it reads now, and gives.
+    pub(super) async fn end(&self) {
+        let _ = self.ask(Request::End).await;
     }
 
     fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> oneshot::Receiver<T> {
@@ -134,6 +152,7 @@ fn answer(spool: &Spool, request: Request, passed: &mut PassedOver) {
             let under_way = go_on(queue, || under_way(spool, queue)).flatten();
             let _ = go_on(queue, || drop(reply.send(under_way)));
         }
+        Request::End(_) => {} // the thread's
     }
 }
 
@@ -304,6 +323,11 @@ const PAGE_MESSAGES: usize = 256;
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::task::{Context, Waker};
+    use std::time::Instant;
+
+    use tenbin_store::DirectoryError;
     use tenbin_store::spool::Options;
 
     use super::*;
@@ -336,11 +360,41 @@ mod tests {
         assert!(passed.is_new(QueueId(1), Sequence(3)) && !passed.is_new(QueueId(2), Sequence(3)));
     }
 
+    fn reader(path: &Path) -> Reader {
+        let directory = LockedDirectory::open(path).unwrap();
+        let (spool, _) = Spool::open(&path.join("spool"), Options::default()).unwrap();
+        Reader::start(Arc::new(spool), Arc::new(directory)).unwrap()
+    }
+
+    #[test]
+    fn the_directory_is_somebody_else_s_when_the_reader_is_done_and_not_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let reader = reader(directory.path());
+        let of = PageOf { queue: QueueId(1), is_of_group: true, from: Sequence(1), bytes: 1 };
+        let (going_on, held_up) = mpsc::sync_channel::<()>(0);
+        reader.page_for(of, move |_| {
+            let _ = held_up.recv();
+        });
+        let mut end = Box::pin(reader.end());
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(end.as_mut().poll(&mut context).is_pending(), "a page is being given");
+        let behind = reader.page(of);
+        assert!(matches!(LockedDirectory::open(directory.path()), Err(DirectoryError::InUse(_))));
+        drop(going_on);
+        assert!(behind.blocking_recv().is_err(), "nothing more is read");
+        let until = Instant::now() + Duration::from_secs(20);
+        while end.as_mut().poll(&mut context).is_pending() {
+            assert!(Instant::now() < until);
+            thread::sleep(Duration::from_millis(1));
+        }
+        drop(end);
+        LockedDirectory::open(directory.path()).unwrap();
+    }
+
     #[test]
     fn a_panic_is_the_end_of_one_request_which_gets_a_broken_page_and_of_no_other() {
         let directory = tempfile::tempdir().unwrap();
-        let (spool, _) = Spool::open(directory.path(), Options::default()).unwrap();
-        let reader = Reader::start(Arc::new(spool)).unwrap();
+        let reader = reader(directory.path());
         let of = PageOf { queue: QueueId(1), is_of_group: true, from: Sequence(1), bytes: 1 };
         let (there, here) = mpsc::sync_channel(2);
         reader.page_for(of, move |page| {

@@ -195,7 +195,8 @@ fn what_cannot_be_read_again_rests_longer_unless_some_of_it_could_be() {
         (backlog.stage.group.rest_from_reading(&mut line, had_some, now) - now).as_millis()
     };
     assert_eq!([false, false, false, true, false].map(rest), [500, 1000, 2000, 500, 1000]);
-    assert_eq!((0..10).map(|_| rest(false)).last(), Some(60_000));
+    (0..10).for_each(|_| drop(rest(false)));
+    assert_eq!(rest(false), 60_000);
 }
 
 #[test]
