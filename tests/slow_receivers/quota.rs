@@ -39,6 +39,33 @@ fn refuses(broker: &BrokerProcess) {
 }
 
 #[test]
+fn what_no_more_may_wait_for_with_a_share_group_is_refused_until_there_is_room() {
+    let on_disk = ConfigFile::new("[store]\nqueue_bytes_maximum = 20000\n");
+    let directory = DataDirectory::new();
+    refuses_for_a_group(&directory.start_with(&["--config", on_disk.path()]));
+    for bound in ["messages_maximum = 20", "bytes_maximum = 20000"] {
+        let config = ConfigFile::new(&format!("[queue]\n{bound}\n"));
+        refuses_for_a_group(&BrokerProcess::start(&["--config", config.path(), "--ephemeral"]));
+    }
+}
+
+fn refuses_for_a_group(broker: &BrokerProcess) {
+    let mut member = broker.connect(lasting(ProtocolVersion::V5, "away"));
+    member.subscribe("$share/group/topic", QoS::AtLeastOnce);
+    member.disconnect();
+    let mut publisher = broker.v5("publisher");
+    let mut publish = |number| publisher.publish_with(numbered("topic", number, 1000, QoS::AtLeastOnce));
+    let taken = (0..200).take_while(|&number| publish(number) == ReasonCode::Success).count();
+    assert!((15..=90).contains(&taken), "64 KiB are in memory beside what is on disk: {taken}");
+    assert_eq!(publish(200), ReasonCode::QuotaExceeded);
+    let (mut member, _) = RawClient::connect(broker.address(), lasting(ProtocolVersion::V5, "away"));
+    assert_eq!(receive(&mut member, taken), (0..taken).collect::<Vec<_>>());
+    member.expect_nothing_waiting();
+    assert_eq!(publish(201), ReasonCode::Success);
+    assert_eq!(receive(&mut member, 1), [201]);
+}
+
+#[test]
 fn without_a_disk_a_connected_receiver_has_as_much_as_its_queue_holds_and_no_more() {
     let config =
         ConfigFile::new("[queue]\nmessages_maximum = 20\nwhen_full = \"spool\"\n[sys]\ninterval_seconds = 1\n");

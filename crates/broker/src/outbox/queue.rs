@@ -163,7 +163,7 @@ impl Queue {
     }
 
     /// Drops what has expired; what that was.
-    pub(super) fn drop_expired(&mut self, now: Instant, budget: &Budget) -> Dropped {
+    pub(crate) fn drop_expired(&mut self, now: Instant, budget: &Budget) -> Dropped {
         self.purge(now);
         self.settle(budget);
         self.take_expired()
@@ -392,7 +392,7 @@ impl Queue {
         if delivery.qos.is_acknowledged() { &mut self.acknowledged } else { &mut self.unacknowledged }
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.unacknowledged.bytes + self.runs.bytes() + self.acknowledged.bytes
     }
 

@@ -289,7 +289,8 @@ impl Origin {
         let mut following = matches.groups.len();
         for route in &matches.groups {
             following -= 1;
-            if message.qos.is_acknowledged() && route.group.waiting.is_over_quota() {
+            let is_over_quota = message.qos.is_acknowledged() && route.group.waiting.is_over_quota();
+            if is_over_quota && route.group.is_still_over_quota(message.now.at) {
                 route.group.refuse();
                 *delivered = Delivered { is_wanted: true, is_over_quota: true };
                 continue;

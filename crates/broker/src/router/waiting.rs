@@ -22,7 +22,7 @@ use tenbin_session::Delivery;
 use super::shared::{GroupQueues, SharedGroup, beginning};
 use crate::clock::Moment;
 use crate::durable::{Durable, Page, QueueId, Sequence, Stored, Tail, place, read_again_after};
-use crate::outbox::{Batch, Queue, Reader};
+use crate::outbox::{Batch, OutboxLimits, Queue, Reader};
 
 /// What waits with a group.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ pub(super) struct Waiting {
     /// Departures of members so far: messages were going to be taken from one, or it left. Raised before; release and
     /// acquire, as above.
     departures: AtomicU64,
-    /// As much waits on disk as may. Written under the lock, read for a hint; relaxed.
+    /// As much waits on disk as may, or in memory where there is none. Written under the lock, read for a hint; relaxed.
     is_over_quota: AtomicBool,
 }
 
@@ -133,7 +133,15 @@ impl SharedGroup {
         Some(queue.id())
     }
 
-    /// A message for the group is not taken in: its share of the disk is used up.
+    /// Whether nothing more is kept, now that what has expired has given its place up.
+    #[cold]
+    pub(super) fn is_still_over_quota(&self, now: Instant) -> bool {
+        let expired = self.change_line(|line| line.queue.drop_expired(now, &self.queues.budget));
+        self.queues.metrics.dropped_expired.add(expired.messages);
+        self.waiting.is_over_quota()
+    }
+
+    /// A message for the group is not taken in: as much waits as may.
     #[cold]
     pub(super) fn refuse(&self) {
         self.queues.metrics.refused_over_quota.add(1);
@@ -356,8 +364,11 @@ impl SharedGroup {
         let result = change(&mut line);
         line.queue.settle(&self.queues.budget);
         self.waiting.has_line.store(line.exists(), Ordering::Release);
-        let is_over_quota = line.tail.bytes() > 0 && line.tail.bytes() >= self.queues.limits.stored_bytes;
-        self.waiting.is_over_quota.store(is_over_quota, Ordering::Relaxed);
+        let OutboxLimits { messages, bytes, stored_bytes, .. } = self.queues.limits;
+        let is_used_up = line.tail.bytes() > 0 && line.tail.bytes() >= stored_bytes;
+        // By its bytes a little before there is no room: it is not known how large the next message is.
+        let is_full = (line.queue.len() >= messages || line.queue.bytes() > bytes / 8 * 7) && self.stored().is_none();
+        self.waiting.is_over_quota.store(is_used_up || is_full, Ordering::Relaxed);
         result
     }
 }

@@ -195,8 +195,8 @@ fn what_cannot_be_read_again_rests_longer_unless_some_of_it_could_be() {
         (backlog.stage.group.rest_from_reading(&mut line, had_some, now) - now).as_millis()
     };
     assert_eq!([false, false, false, true, false].map(rest), [500, 1000, 2000, 500, 1000]);
-    (0..10).for_each(|_| drop(rest(false)));
-    assert_eq!(rest(false), 60_000);
+    let rests: Vec<_> = (0..10).map(|_| rest(false)).collect();
+    assert_eq!(rests[6..], [60_000; 4]);
 }
 
 #[test]
