@@ -155,6 +155,12 @@ impl Durable {
         }
     }
 
+    /// Until all messages are on disk.
+    #[cfg(test)]
+    pub(crate) fn wait_for_messages(&self) {
+        self.spool.wait(self.all_messages().spool).expect("nothing fails");
+    }
+
     /// When everything is safe that has been appended until now.
     pub(crate) fn all_messages(&self) -> SafeAt {
         SafeAt::of_messages(self.spool.begin().end())
