@@ -201,7 +201,9 @@ fn crate_root(root: &Path, name: &str) -> (PathBuf, [PathBuf; 2]) {
 
 fn declares(line: &str, module: &str) -> bool {
     let line = line.trim();
-    let line = line.strip_prefix("pub ").or_else(|| line.strip_prefix("pub(crate) ")).unwrap_or(line);
+    let visible =
+        ["pub ", "pub(crate) ", "pub(super) "].into_iter().find_map(|visibility| line.strip_prefix(visibility));
+    let line = visible.unwrap_or(line);
     let rest = line.strip_prefix("mod ").and_then(|rest| rest.strip_prefix(module));
     rest.is_some_and(|rest| matches!(rest.trim(), ";" | "{"))
 }
