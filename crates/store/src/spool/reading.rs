@@ -260,15 +260,16 @@ impl Plan {
         }
     }
 
-    /// How much is read at once from this step on.
-    fn window(&self, step: usize) -> usize {
+    /// How much is read at once from this step on, if no more than so many bytes are wanted.
+    fn window(&self, step: usize, wanted: usize) -> usize {
         let first = self.steps[step].reference.position;
+        let most = WINDOW_MAX.min(u32::try_from(wanted).unwrap_or(u32::MAX));
         let mut end = first.offset();
         for Step { reference, .. } in &self.steps[step + 1..] {
             let offset = reference.position.offset();
             let is_near = reference.position.segment() == first.segment()
                 && (end..=end.saturating_add(GAP_MAX)).contains(&offset)
-                && offset - first.offset() <= WINDOW_MAX;
+                && offset - first.offset() <= most;
             if !is_near {
                 break;
             }
@@ -300,7 +301,7 @@ impl Reader<'_> {
                     out.push(step, Some(body), tag);
                     Ok(())
                 }
-                Source::File { seed, end, tag } => self.read_file(plan, index, (*seed, *end), tag, out),
+                Source::File { seed, end, tag } => self.read_file(plan, index, (*seed, *end), tag, limit, out),
             };
             if let Err(error) = result {
                 match self.is_still_there(&step.reference) {
@@ -324,6 +325,7 @@ impl Reader<'_> {
         index: usize,
         (seed, end): (u32, u32),
         tag: &Tag,
+        limit: Limit,
         out: &mut Messages,
     ) -> Result<(), ReadError> {
         let step = &plan.steps[index];
@@ -338,7 +340,7 @@ impl Reader<'_> {
             }
         };
         if !window.holds_record(position.offset()) {
-            window.read_ahead(plan.window(index));
+            window.read_ahead(plan.window(index, limit.bytes.saturating_sub(out.bytes.len())));
         }
         let damaged = || ReadError::Damaged { path: path(), offset: position.offset() };
         let found = window.record(Spot { seed, offset: position.offset() }, end).map_err(io)?;
