@@ -39,7 +39,6 @@ mod tests {
     #[test]
     fn a_name_has_the_same_hash_wherever_the_key_is_the_same() {
         let key: HashKey = std::array::from_fn(|place| place as u8);
-        // Of SipHash-1-3, from elsewhere: hashes are on disk.
         // SipHash-1-3 as others have it: hashes are on disk.
         assert_eq!(KeyHasher::new(&key).hash(b"a/b"), 4_451_457_443_744_907_856);
         assert_ne!(KeyHasher::new(&key).hash(b"a/b"), KeyHasher::new(&key).hash(b"a/c"));

@@ -112,7 +112,7 @@ impl Publisher {
             (reason, fanout.is_full())
         });
         if is_full {
-            self.origin.make_room(router, now);
+            self.origin.hand_over(router, now);
         }
         Published { reason, safe_at }
     }
@@ -141,7 +141,7 @@ impl Publisher {
                 fanout.is_full()
             });
             if is_full {
-                self.origin.make_room(router, now);
+                self.origin.hand_over(router, now);
             }
         }
         true
@@ -149,13 +149,7 @@ impl Publisher {
 
     /// Hands the collected messages to their receivers, each of whom is woken once.
     pub(crate) fn flush(&mut self, router: &Router, now: Instant) -> Flushed {
-        let has_left = FANOUT.with_borrow_mut(|fanout| {
-            fanout.flush(router.durable(), now);
-            fanout.has_left()
-        });
-        if has_left {
-            self.origin.give_what_is_left(router, now);
-        }
+        self.origin.hand_over(router, now);
         FANOUT.with_borrow_mut(|fanout| Flushed { pressure: fanout.take_pressure(), safe_at: fanout.take_safe_at() })
     }
 
@@ -191,10 +185,8 @@ impl Delivered {
 }
 
 impl Origin {
-    /// So much is collected that it is handed over before another message is published: not within one, whose places are
-    /// appended together.
-    #[cold]
-    fn make_room(&mut self, router: &Router, now: Instant) {
+    /// What is collected goes to its receivers: never within a message, whose places are appended together.
+    fn hand_over(&mut self, router: &Router, now: Instant) {
         let has_left = FANOUT.with_borrow_mut(|fanout| {
             fanout.flush(router.durable(), now);
             fanout.has_left()
