@@ -4,24 +4,32 @@ import socket
 import struct
 import time
 
-CONNACK, PUBLISH, PUBACK, SUBACK, DISCONNECT = 2, 3, 4, 9, 14
+CONNACK, PUBLISH, PUBACK, SUBACK, UNSUBACK, DISCONNECT = 2, 3, 4, 9, 11, 14
 
 
 class Broken(Exception):
     """The broker said something else than what was asked for; the text is one line."""
 
 
-def connect(client_id, clean=False, expiry=0, receive_maximum=None):
-    """Without Keep Alive. `expiry`: seconds that the session outlives the connection."""
+def connect(client_id, clean=False, expiry=0, receive_maximum=None, will=None):
+    """Without Keep Alive. `expiry`: seconds that the session outlives the connection. `will`: topic and payload, at QoS 0."""
     properties = b"\x11" + struct.pack(">I", expiry)
     if receive_maximum:
         properties += b"\x21" + struct.pack(">H", receive_maximum)
-    head = b"\x00\x04MQTT\x05" + (b"\x02" if clean else b"\x00") + b"\x00\x00"
-    return packet(0x10, head + bytes([len(properties)]) + properties + text(client_id))
+    flags = (2 if clean else 0) | (4 if will else 0)
+    head = b"\x00\x04MQTT\x05" + bytes([flags]) + b"\x00\x00"
+    tail = b"\x00" + text(will[0]) + struct.pack(">H", len(will[1])) + will[1] if will else b""
+    return packet(0x10, head + bytes([len(properties)]) + properties + text(client_id) + tail)
 
 
-def subscribe(packet_id, topic, qos=1):
-    return packet(0x82, struct.pack(">H", packet_id) + b"\x00" + text(topic) + bytes([qos]))
+def subscribe(packet_id, topics, qos=1):
+    """To one filter, or to several."""
+    topics = [topics] if isinstance(topics, str) else topics
+    return packet(0x82, struct.pack(">H", packet_id) + b"\x00" + b"".join(text(topic) + bytes([qos]) for topic in topics))
+
+
+def unsubscribe(packet_id, topics):
+    return packet(0xA2, struct.pack(">H", packet_id) + b"\x00" + b"".join(text(topic) for topic in topics))
 
 
 def publish(topic, payload, packet_id=None):
