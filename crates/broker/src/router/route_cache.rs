@@ -17,10 +17,16 @@ pub(super) struct RouteCache {
     last: usize,
     /// Targets in all routes together: what they weigh.
     targets: usize,
+    /// Matches of the last topic that was too long for the cache.
+    uncached: MatchSet,
 }
 
 impl RouteCache {
     pub(super) fn find(&mut self, router: &Router, topic: &TopicName) -> &MatchSet {
+        if topic.as_bytes().len() > TOPIC_BYTES_MAX {
+            self.uncached = router.matches(topic);
+            return &self.uncached;
+        }
         let place = match self.place_of(router, topic.as_bytes()) {
             Some(place) => place,
             None => self.remember(topic, router.matches(topic)),
@@ -66,6 +72,35 @@ impl RouteCache {
     }
 }
 
+/// Longest topic in the cache, in bytes. The cache has two copies of each topic, so longer ones cost more memory than
+/// the look-up saves time.
+const TOPIC_BYTES_MAX: usize = 256;
 /// Topics that one connection remembers, and targets in all of them together unless one topic alone has more.
 const ROUTES_MAX: usize = 256;
 const TARGETS_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+    use crate::auth::{Access, Settings};
+    use crate::shared::Shared;
+
+    #[test]
+    fn routes_of_long_topics_are_not_cached() {
+        let config = Config::default();
+        let settings = Settings::load(&config, true).unwrap();
+        let shared = Shared::new(config, Access::new(settings, None, None), true, None, None);
+        let router = &shared.router;
+        let mut cache = RouteCache::default();
+        for number in 0..ROUTES_MAX {
+            for length in [4, TOPIC_BYTES_MAX, TOPIC_BYTES_MAX + 1, 60_000] {
+                let topic = TopicName::try_from(&format!("{number:0>length$}")[..]).unwrap();
+                cache.find(router, &topic);
+            }
+        }
+        let bytes = cache.routes.iter().map(|(topic, _)| 2 * topic.as_bytes().len()).sum::<usize>();
+        assert!(!cache.routes.is_empty(), "short topics are cached");
+        assert!(bytes <= ROUTES_MAX * 2 * TOPIC_BYTES_MAX, "{bytes} bytes of topics");
+    }
+}
