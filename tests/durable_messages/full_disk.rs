@@ -1,7 +1,6 @@
 //! A disk that is full: no message is acknowledged that is not kept, everything else goes on, and nothing is missing.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
@@ -28,7 +27,7 @@ fn publishers_that_wait_for_the_disk_do_not_wait_for_a_full_one() {
 
 fn fill_the_disk(store: &str) {
     let Some(disk) = SmallDisk::mount(DISK_MEBIBYTES) else { return };
-    let data = disk.path().join("data");
+    let data = disk.data();
     let config = super::roomy(store);
     let arguments = ["--data", data.to_str().expect("a readable name"), "--config", config.path()];
     let broker = BrokerProcess::start(&arguments);
@@ -49,9 +48,9 @@ fn fill_the_disk(store: &str) {
     assert_eq!(other.publish("goes/on", "2", QoS::AtLeastOnce), ReasonCode::Success);
     assert_eq!(other.receive_message().payload, "2");
     broker.assert_serves();
-    assert_eq!(load.publisher.try_receive(Duration::from_millis(500)), Err(Silence::TimedOut), "no PUBACK");
+    assert!(!load.under_way.is_empty(), "no PUBACK without room");
 
-    fs::remove_file(filler).expect("just made");
+    drop(filler);
     while !load.under_way.is_empty() {
         let is_taken = load.take(PATIENCE);
         assert!(is_taken, "no PUBACK, now that there is room:\n{}", broker.log().all().join("\n"));
@@ -73,7 +72,7 @@ fn fill_the_disk(store: &str) {
 #[test]
 fn on_a_full_disk_a_slow_receiver_has_what_memory_holds_and_the_rest_is_refused() {
     let Some(disk) = SmallDisk::mount(DISK_MEBIBYTES) else { return };
-    let data = disk.path().join("data");
+    let data = disk.data();
     let config = ConfigFile::new("[queue]\nmessages_maximum = 50\n[store]\n");
     let broker = BrokerProcess::start(&["--data", data.to_str().expect("a readable name"), "--config", config.path()]);
     let mut away = broker.connect(lasting(ProtocolVersion::V5, "receiver"));
@@ -109,9 +108,9 @@ struct Load {
 
 impl Load {
     fn publish_until_full(&mut self, broker: &BrokerProcess) {
-        let is_said = || broker.log().all().iter().any(|line| line.contains("cannot be written"));
+        let is_said = || broker.log().all().iter().any(|line| line.contains("messages cannot be written"));
         let mut last = Instant::now();
-        // What was made ahead still takes messages, whatever is said already.
+        // Messages that were written before may be acknowledged after it.
         while last.elapsed() < Duration::from_secs(1) || !is_said() {
             let sent = self.next * MESSAGE_BYTES;
             assert!(sent < DISK_MEBIBYTES << 20, "{sent} bytes have found room on a full disk");

@@ -22,7 +22,7 @@ pub(crate) use dice::{Dice, seed};
 pub(crate) use disk_image::DiskImage;
 pub(crate) use lines::Lines;
 pub(crate) use raw_client::{RawClient, Silence};
-pub(crate) use small_disk::SmallDisk;
+pub(crate) use small_disk::{Filler, SmallDisk};
 pub(crate) use wire::{
     QOS_ALL, VERSIONS, at_qos, encode, filter, hex, lasting, message, retained, share, subscription, text, topic,
     with_expiry,
@@ -31,4 +31,4 @@ pub(crate) use wire::{
 use std::time::Duration;
 
 /// How long a reply may take before a test fails. Only failing tests wait so long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

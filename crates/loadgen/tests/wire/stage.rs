@@ -59,4 +59,4 @@ pub(crate) fn ids(publishes: &[Publish]) -> Vec<u16> {
 }
 
 /// How long the other end may take. Only failing tests wait so long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

@@ -144,4 +144,4 @@ pub(super) fn connect(client_id: &str, lasts: bool) -> Connect {
     connect
 }
 
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
