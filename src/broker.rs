@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use tenbin_broker::{Broker, Config, ConfigError, Policy, StartError};
+use tenbin_broker::{Broker, Config, ConfigError, Policy, StartError, raise_descriptor_limit};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::Level;
 
@@ -68,6 +68,9 @@ pub(crate) fn run(arguments: &BrokerArgs) -> Result<(), BrokerError> {
     }
     logging::init(arguments.log);
     let config = arguments.configuration()?;
+    if let Err(error) = raise_descriptor_limit() {
+        tracing::warn!(%error, "cannot raise the limit of file descriptors");
+    }
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(serve(config, arguments))
 }
 

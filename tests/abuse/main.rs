@@ -6,6 +6,7 @@ mod support;
 
 mod amplification;
 mod canary;
+mod descriptors;
 mod growth;
 mod intervals;
 mod pinning;

@@ -9,7 +9,7 @@ use crate::support::{RawClient, Silence, at_qos, hex, lasting, retained, subscri
 
 #[test]
 fn connections_of_one_address() {
-    let broker = broker_with("[connections]\nper_address_maximum = 2");
+    let broker = broker_with("[connections]\nloopback_per_address_maximum = 2");
     let mut first = broker.v5("first");
     let second = broker.v5("second");
     // Before it has said anything, and without an answer: there is no packet to answer.

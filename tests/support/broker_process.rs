@@ -31,9 +31,23 @@ impl BrokerProcess {
         Self::start_listening(arguments, wanted)
     }
 
+    /// As [`BrokerProcess::start`], with these limits of file descriptors.
+    pub(crate) fn start_with_descriptors(soft: u32, hard: u32, arguments: &[&str]) -> Self {
+        let plain = command(&[&["--listen", "127.0.0.1:0"], arguments].concat());
+        let mut limited = Command::new("sh");
+        limited.args(["-c", &format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\" \"$@\"")]);
+        limited.arg(plain.get_program()).args(plain.get_args());
+        Self::spawn(limited, 1)
+    }
+
     /// Starts `tenbin broker` with these arguments only; waits for so many addresses.
     pub(crate) fn start_listening(arguments: &[&str], wanted: usize) -> Self {
-        let mut child = command(arguments).spawn().expect("the built command can be started");
+        Self::spawn(command(arguments), wanted)
+    }
+
+    fn spawn(mut command: Command, wanted: usize) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the built command can be started");
         let output = Lines::collect(child.stdout.take().expect("piped"));
         let log = Lines::collect(child.stderr.take().expect("piped"));
         let mut broker = Self { child, addresses: Vec::new(), start_lines: Vec::new(), log };

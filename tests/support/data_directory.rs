@@ -35,7 +35,7 @@ impl DataDirectory {
         said.last().expect("it says why").clone()
     }
 
-    fn path_text(&self) -> &str {
+    pub(crate) fn path_text(&self) -> &str {
         self.path().to_str().expect("a target directory with a readable name")
     }
 }

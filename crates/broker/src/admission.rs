@@ -24,8 +24,16 @@ pub(crate) struct Admission {
 pub(crate) struct AdmissionLimits {
     /// Connections of one address at a time; 0 = no bound.
     pub(crate) per_address: u32,
+    /// The same for each loopback address.
+    pub(crate) per_loopback_address: u32,
     pub(crate) connects_per_address: Option<Rate>,
     pub(crate) connects: Option<Rate>,
+}
+
+impl AdmissionLimits {
+    fn per_address(&self, address: IpAddr) -> u32 {
+        if address.to_canonical().is_loopback() { self.per_loopback_address } else { self.per_address }
+    }
 }
 
 #[derive(Debug)]
@@ -46,7 +54,8 @@ impl Admission {
         }
         self.sweep(now);
         let mut entry = self.entry(address, now);
-        if self.limits.per_address > 0 && entry.open >= self.limits.per_address {
+        let maximum = self.limits.per_address(address);
+        if maximum > 0 && entry.open >= maximum {
             return false;
         }
         entry.open += 1;
@@ -75,7 +84,9 @@ impl Admission {
     }
 
     fn counts(&self) -> bool {
-        self.limits.per_address > 0 || self.limits.connects_per_address.is_some()
+        self.limits.per_address > 0
+            || self.limits.per_loopback_address > 0
+            || self.limits.connects_per_address.is_some()
     }
 
     fn entry(&self, address: IpAddr, now: Instant) -> dashmap::mapref::one::RefMut<'_, IpAddr, Address> {
@@ -121,7 +132,8 @@ mod tests {
     fn admission(per_address: u32, connects: u64) -> (Admission, Instant) {
         let connects_per_address = Rate::per_second(connects);
         let now = Instant::now();
-        (Admission::new(AdmissionLimits { per_address, connects_per_address, connects: None }, now), now)
+        let limits = AdmissionLimits { per_address, per_loopback_address: 1, connects_per_address, connects: None };
+        (Admission::new(limits, now), now)
     }
 
     fn address(text: &str) -> IpAddr {
@@ -140,6 +152,15 @@ mod tests {
             admission.leave(address, now);
         }
         assert!(admission.addresses.is_empty());
+    }
+
+    #[test]
+    fn loopback_addresses_have_a_bound_of_their_own() {
+        let (admission, now) = admission(2, 0);
+        for loopback in ["127.0.0.1", "127.0.0.2", "::1"] {
+            assert!(admission.enter(address(loopback), now) && !admission.enter(address(loopback), now), "{loopback}");
+        }
+        assert!(!admission.enter(address("::ffff:127.0.0.1"), now));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::Config;
 use crate::admission::Admission;
 use crate::auth::{Access, Principal, Rights};
 use crate::clock::Clock;
+use crate::descriptors;
 use crate::durable::{self, Durable, SafeAt};
 use crate::expiry::ExpiryQueue;
 use crate::half_closed::HalfClosed;
@@ -52,6 +53,8 @@ pub(crate) struct Shared {
     pub(crate) slow_receivers: SlowReceivers,
     /// That serve connections; without, they are served where they are begun.
     pub(crate) threads: Option<Threads>,
+    /// Connections at a time: those configured, as far as there are file descriptors.
+    pub(crate) connections_maximum: usize,
     /// Connections that are open now.
     pub(crate) connections: AtomicUsize,
     /// Becomes true once, before every connection is told.
@@ -71,6 +74,8 @@ impl Shared {
         durable: Option<Arc<Durable>>,
     ) -> Self {
         let clock = Clock::new();
+        let connections_maximum =
+            descriptors::connections_maximum(config.connections.maximum, threads.as_ref().map_or(1, Threads::len));
         let slow_receivers = SlowReceivers::default();
         let access = Arc::new(access);
         let metrics = Arc::<Metrics>::default();
@@ -101,7 +106,7 @@ impl Shared {
             clock,
             durable,
             expiry: ExpiryQueue::default(),
-            admission: Admission::new(config.admission(), Instant::now()),
+            admission: Admission::new(config.admission(connections_maximum), Instant::now()),
             half_closed: HalfClosed::default(),
             slow_receivers,
             queues: Arc::new(OutboxCommon {
@@ -114,6 +119,7 @@ impl Shared {
             }),
             threads,
             budget,
+            connections_maximum,
             connections: AtomicUsize::new(0),
             stopping: watch::Sender::new(false),
             assigned_ids: AtomicUsize::new(0),

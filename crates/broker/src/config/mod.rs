@@ -162,10 +162,12 @@ impl Config {
         Rate::per_second(own.unwrap_or_else(|| self.connections.publishes_per_second.get()))
     }
 
-    pub(crate) fn admission(&self) -> AdmissionLimits {
+    /// Limits by address where there may be `maximum` connections at a time, at most the configured ones.
+    pub(crate) fn admission(&self, maximum: usize) -> AdmissionLimits {
         let connections = &self.connections;
         AdmissionLimits {
-            per_address: connections.per_address_maximum.get() as u32,
+            per_address: connections.per_address(maximum),
+            per_loopback_address: connections.loopback_per_address_maximum.get() as u32,
             connects_per_address: Rate::per_second(connections.connects_per_second_per_address.get()),
             connects: Rate::per_second(connections.connects_per_second.get()),
         }

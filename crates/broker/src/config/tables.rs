@@ -17,6 +17,7 @@ pub struct Connections {
     /// Connections at a time.
     pub maximum: usize,
     pub(super) per_address_maximum: Ranged<0, 4_294_967_295>,
+    pub(super) loopback_per_address_maximum: Ranged<0, 4_294_967_295>,
     pub(super) connects_per_second: Ranged<0, 1_000_000_000>,
     pub(super) connects_per_second_per_address: Ranged<0, 1_000_000_000>,
     pub(super) connect_timeout_ms: Ranged<1, 600_000>,
@@ -27,11 +28,27 @@ pub struct Connections {
     pub(super) publishes_per_second: Ranged<0, 1_000_000_000>,
 }
 
+impl Connections {
+    /// Connections of one address where there may be `maximum` in all: fewer in the proportion in which those are fewer than
+    /// configured, but not below a quarter of them; 0 = no bound.
+    pub(super) fn per_address(&self, maximum: usize) -> u32 {
+        let configured = self.per_address_maximum.get();
+        if configured == 0 {
+            return 0;
+        }
+        let maximum = maximum as u64;
+        let in_proportion = u128::from(configured) * u128::from(maximum) / self.maximum.max(1) as u128;
+        let least = configured.min(maximum / 4).max(1);
+        (in_proportion.min(configured.into()) as u64).max(least) as u32
+    }
+}
+
 impl Default for Connections {
     fn default() -> Self {
         Self {
             maximum: 100_000,
-            per_address_maximum: Ranged(0),
+            per_address_maximum: Ranged(25_000),
+            loopback_per_address_maximum: Ranged(0),
             connects_per_second: Ranged(0),
             connects_per_second_per_address: Ranged(0),
             connect_timeout_ms: Ranged(10_000),

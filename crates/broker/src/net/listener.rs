@@ -53,7 +53,7 @@ pub(crate) fn serve<S: Stream>(
     home: Option<Home>,
 ) {
     let open = shared.connections.fetch_add(1, Ordering::Relaxed);
-    if open >= shared.config.connections.maximum || shared.is_stopping() {
+    if open >= shared.connections_maximum || shared.is_stopping() {
         shared.connections.fetch_sub(1, Ordering::Relaxed);
         shared.metrics.connections_refused.add(1);
         tracing::debug!(%peer, "no room for another connection");

@@ -91,6 +91,10 @@ impl Threads {
         Ok((Self { all: all.into(), active, placed }, Running { _stop: stop }))
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
     /// The runtime that listens.
     pub(crate) fn first(&self) -> &Handle {
         &self.all[0].runtime

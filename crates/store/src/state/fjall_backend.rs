@@ -74,6 +74,7 @@ fn open(path: &Path) -> Result<(Keyspace, Database), fjall::Error> {
     let database = Database::builder(path)
         // What is read is read once, at the start.
         .cache_size(CACHE_BYTES)
+        .max_cached_files(Some(OPEN_FILES))
         .worker_threads(1)
         .max_journaling_size(JOURNAL_BYTES)
         .open()?;
@@ -138,6 +139,8 @@ fn explain(error: &fjall::Error) -> BackendError {
 
 const KEYSPACE: &str = "tables";
 const CACHE_BYTES: u64 = 1 << 20;
+/// Tables kept open at a time; the broker reserves descriptors for them.
+const OPEN_FILES: usize = 32;
 const MEMTABLE_BYTES: u64 = 8 << 20;
 /// The least that it takes.
 const JOURNAL_BYTES: u64 = 64 << 20;
