@@ -9,6 +9,7 @@ mod embedded;
 mod exchange;
 mod guarded;
 mod passwords;
+mod realms;
 mod reload;
 mod scram_client;
 mod sessions;

@@ -173,25 +173,37 @@ fn a_member_of_a_share_group_loses_its_place_and_gets_it_back() {
 }
 
 #[test]
-fn users_who_are_no_more_are_disconnected_and_their_sessions_end() {
+fn removed_user_is_disconnected_and_session_waits() {
     let guarded = Guarded::start("");
     for version in VERSIONS {
-        let mut bob = guarded.client(version, "bob", "bob");
+        let mut bob = guarded.connect(as_user(lasting(version, "bob"), "bob"));
+        bob.subscribe("a", QoS::AtLeastOnce);
         let mut stored = guarded.connect(as_user(lasting(version, "stored"), "bob"));
         stored.subscribe("a", QoS::AtLeastOnce);
         stored.disconnect();
         let mut alice = guarded.client(version, "alice", "alice");
+        alice.publish("a", "before", QoS::AtLeastOnce);
+        bob.receive_message();
         guarded.passwords.delete("bob");
         guarded.hang_up("reloaded");
         bob.expect_end(ReasonCode::NotAuthorized);
-        alice.settle();
+        let reason = alice.publish("a", "meanwhile", QoS::AtLeastOnce);
+        assert_eq!(reason, if version.is_v5() { ReasonCode::NoMatchingSubscribers } else { ReasonCode::Success });
         let (_, connack) = guarded.try_connect(as_user(lasting(version, "new"), "bob"));
         assert_eq!(connack.reason, ReasonCode::BadUserNameOrPassword);
+        let (_, connack) = guarded.try_connect(as_user(lasting(version, "stored"), "alice"));
+        assert_eq!(connack.reason, ReasonCode::NotAuthorized, "the session is nobody else's");
 
         guarded.passwords.set("bob", "builder");
         guarded.hang_up("reloaded");
-        let (_, connack) = guarded.try_connect(as_user(lasting(version, "stored"), "bob"));
-        assert_eq!((connack.reason, connack.session_present), (ReasonCode::Success, false));
+        alice.publish("a", "after", QoS::AtLeastOnce);
+        for (client, expected) in [("stored", &["before", "after"][..]), ("bob", &["after"])] {
+            let (mut bob, connack) = guarded.try_connect(as_user(lasting(version, client), "bob"));
+            assert!(connack.session_present, "{client}");
+            assert_eq!(bob.drain_payloads(), expected, "{client}");
+            bob.unsubscribe(&["a"]);
+            bob.disconnect();
+        }
     }
 }
 

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use tenbin_codec::{Connect, ProtocolVersion, QoS, ReasonCode, Subscription, SubscriptionOptions};
 
-use super::support::{ConfigFile, PATIENCE, RawClient, VERSIONS, at_qos, lasting, retained, share, subscription, text};
+use super::support::{PATIENCE, RawClient, VERSIONS, lasting, retained, share, subscription};
 use super::{DataDirectory, expiring};
 
 #[test]
@@ -143,59 +143,4 @@ fn the_time_of_a_session_whose_connection_the_kill_ended_begins_with_the_restart
         assert!(std::time::Instant::now() < until, "its time is over");
         std::thread::sleep(Duration::from_millis(50));
     }
-}
-
-#[test]
-fn a_session_ends_with_its_user_and_moves_with_its_listener() {
-    let stage = DataDirectory::new();
-    let passwords = stage.path().join("passwords");
-    let path = passwords.to_str().expect("a readable name");
-    for user in ["stays", "goes"] {
-        add_user(path, user);
-    }
-    let config = |listener: &str| {
-        ConfigFile::new(&format!(
-            "[[listeners]]\nname = \"{listener}\"\naddress = \"127.0.0.1:0\"\npassword_file = \"{path}\"\n"
-        ))
-    };
-    let start = |config: &ConfigFile| {
-        let path = stage.path().to_str().expect("a readable name");
-        super::support::BrokerProcess::start_listening(&["--data", path, "--config", config.path()], 1)
-    };
-    let connect = |user: &str| Connect {
-        user_name: Some(text(user)),
-        password: Some("secret".into()),
-        ..lasting(ProtocolVersion::V5, user)
-    };
-    let before = config("before");
-    let broker = start(&before);
-    for user in ["stays", "goes"] {
-        broker.connect(connect(user)).subscribe(user, QoS::AtLeastOnce);
-    }
-    drop(broker);
-    run(&["passwd", path, "goes", "--delete"]);
-    let after = config("after");
-    let broker = start(&after);
-    let mut publisher = broker.connect(Connect { client_id: text("publisher"), ..connect("stays") });
-    assert_eq!(publisher.publish_with(at_qos("stays", "", QoS::AtLeastOnce)), ReasonCode::Success);
-    assert_eq!(publisher.publish_with(at_qos("goes", "", QoS::AtLeastOnce)), ReasonCode::NoMatchingSubscribers);
-    broker.log().wait_for(&["its user is no more", "goes"], PATIENCE);
-}
-
-fn add_user(path: &str, user: &str) {
-    use std::io::Write as _;
-    let mut command = command(&["passwd", path, user]);
-    let mut child = command.stdin(std::process::Stdio::piped()).spawn().expect("the built command can be started");
-    child.stdin.take().expect("piped").write_all(b"secret\n").expect("it reads");
-    assert!(child.wait().expect("our own child").success());
-}
-
-fn run(arguments: &[&str]) {
-    assert!(command(arguments).status().expect("the built command can be started").success());
-}
-
-fn command(arguments: &[&str]) -> std::process::Command {
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tenbin"));
-    command.args(arguments);
-    command
 }

@@ -113,14 +113,14 @@ impl BrokerBuilder {
     pub async fn start(mut self) -> Result<Broker, StartError> {
         let is_configured_only = self.authenticator.is_none();
         let settings = Settings::load(&self.config, is_configured_only).map_err(StartError::Access)?;
-        let access = Access::new(settings, self.authenticator, self.authorizer);
+        let access = move |settings| Access::new(settings, self.authenticator, self.authorizer);
         let (threads, running) = self.threads.map(Threads::start).transpose().map_err(StartError::Threads)?.unzip();
         let listening = threads.as_ref().map_or_else(Handle::current, |threads| threads.first().clone());
         if self.store.is_some() {
             self.config.bound_names(durable::NAME_BYTES_MAX);
         }
         let configured = self.config.all_listeners().collect::<Vec<_>>();
-        let shared = begin(self.config, access, is_configured_only, threads, self.store).await?;
+        let shared = begin(self.config, settings, access, is_configured_only, threads, self.store).await?;
         // Whoever connects while the rest is done waits a moment.
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
@@ -159,18 +159,24 @@ impl BrokerBuilder {
 /// The broker's shared part with its store, of which nothing is taken over yet.
 async fn begin(
     config: Config,
-    access: Access,
+    mut settings: Settings,
+    access: impl FnOnce(Settings) -> Access + Send + 'static,
     is_configured_only: bool,
     threads: Option<Threads>,
     store: Option<PathBuf>,
 ) -> Result<Arc<Shared>, StartError> {
     let Some(directory) = store else {
-        return Ok(Arc::new(Shared::new(config, access, is_configured_only, threads, None)));
+        return Ok(Arc::new(Shared::new(config, access(settings), is_configured_only, threads, None)));
     };
     let work = move || {
         let durable = Durable::open(&directory, config.store.sync())?.publishers_wait(config.store.publishers_wait);
         let durable = Arc::new(durable);
-        Ok(Arc::new(Shared::new(config, access, is_configured_only, threads, Some(durable))))
+        let known = durable.realms();
+        settings.recall(&known);
+        if settings.realms() != known {
+            durable.keep_realms(settings.realms());
+        }
+        Ok(Arc::new(Shared::new(config, access(settings), is_configured_only, threads, Some(durable))))
     };
     on_disk(work).await
 }
@@ -234,7 +240,7 @@ impl Broker {
 
     /// Takes over what `config` says of share groups, by what they choose, and of access: who may come in through which listener, with which password files,
     /// and the ACL. What this takes away stops at once: clients whose credentials do not hold any more are
-    /// disconnected, sessions of users who are no more end, and subscriptions deliver only what is allowed. A
+    /// disconnected, sessions of users who are not known get no new messages, and subscriptions deliver only what is allowed. A
     /// share member that may be one again is so as soon as its connection has noticed. Share groups keep their
     /// members, and lose no message. What load reports are taken from is taken over for connections that begin from
     /// now on. Listeners are known by their names: their addresses, new listeners and the rest of `config` are not

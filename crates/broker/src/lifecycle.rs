@@ -7,7 +7,7 @@ use tenbin_balancer::Rng;
 use tenbin_codec::{TopicFilter, Will};
 use tenbin_session::{Publication, Session, SessionExpiry};
 
-use crate::auth::{Standing, enforcement};
+use crate::auth::enforcement;
 use crate::durable::{Durable, SafeAt, Stored, place};
 use crate::outbox::Booked;
 use crate::registry::{Client, Lease, PendingWill};
@@ -169,8 +169,7 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
     take_back(shared, &lease.client, orphans.iter().map(Booked::of).sum());
     orphans.extend(queued);
     shared.router.keys_done(orphans.iter().filter_map(HeldKey::of), lease.client.number);
-    // A user who is no more leaves nothing behind.
-    let ends_now = end.expiry == SessionExpiry::AtDisconnect || lease.client.rights.standing() == Standing::Revoked;
+    let ends_now = end.expiry == SessionExpiry::AtDisconnect;
     if let Some(will) = end.will {
         let delay = Duration::from_secs(u64::from(will.delay_interval.unwrap_or(0)));
         match now.checked_add(delay) {
@@ -197,11 +196,8 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
     if let Some(durable) = &shared.durable {
         durable.connection_ended(&mut lease, end.expiry, now);
     }
-    if enforcement::catch_up(shared, &mut lease) == Standing::Revoked {
-        finish(shared, lease);
-    } else {
-        schedule(shared, &mut lease, now);
-    }
+    enforcement::catch_up(shared, &mut lease);
+    schedule(shared, &mut lease, now);
 }
 
 /// A client comes to the share group of `filter`, if that is one: what is known of its speed there counts until more
@@ -228,11 +224,6 @@ pub(crate) fn leaves(shared: &Shared, client: &Client, filter: &TopicFilter, now
     {
         shared.speeds.keep(&client.rights.principal(), filter, processing_time, now);
     }
-}
-
-/// A session that waits for its user, who is no more.
-pub(crate) fn revoke(shared: &Shared, lease: Lease) {
-    finish(shared, lease);
 }
 
 /// The expiry queue has come to this session: does what is due.

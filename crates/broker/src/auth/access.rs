@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::{Action, Authenticator, Authorizer, Configured, Principal, Settings, Standing};
+use super::{Action, Authenticator, Authorizer, Configured, KnownRealm, Principal, Settings, Standing};
 
 /// Who a broker asks.
 pub(crate) struct Access {
@@ -70,10 +70,11 @@ impl Access {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Goes over to what a new configuration says.
-    pub(super) fn replace(&self, settings: Settings) {
-        self.configured.replace(settings);
+    /// Goes over to what a new configuration says; the realms to remember, if they have changed.
+    pub(super) fn replace(&self, settings: Settings) -> Option<Vec<KnownRealm>> {
+        let realms = self.configured.replace(settings);
         self.is_open.store(self.is_acl && self.configured.is_open(), Ordering::Relaxed);
+        realms
     }
 
     /// The answers are others from now on.

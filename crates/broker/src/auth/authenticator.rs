@@ -87,7 +87,8 @@ pub enum Standing {
     Current,
     /// The user is known, with other credentials: its connections end, its sessions wait for it.
     Stale,
-    /// Nobody may be this user any more: its connections and sessions end, its Wills are not published.
+    /// The user is not known: its connections end, its Wills are not published, its sessions get no new messages. They stay
+    /// until their time is over, for the user to come back to.
     Revoked,
 }
 

@@ -13,7 +13,7 @@ use super::scram::{Challenge, ClientFirst, METHOD, ScramSecret};
 use super::settings::ListenerSettings;
 use super::{
     AclAction, Action, Answer, AuthFuture, AuthRequest, Authenticator, Authorizer, Decision, Exchange, Identity,
-    PasswordFile, Principal, Settings, Standing,
+    KnownRealm, PasswordFile, Principal, Settings, Standing,
 };
 use crate::admission::network;
 
@@ -36,9 +36,14 @@ impl Configured {
         Self { settings: ArcSwap::from_pointee(settings), hashing: HashWorkers::new(), stamps, decoy_key }
     }
 
-    /// Everything from now on is as `settings` say.
-    pub(super) fn replace(&self, settings: Settings) {
+    /// Everything from now on is as `settings` say, but that listeners keep their realms. The realms to remember, if they
+    /// have changed.
+    pub(super) fn replace(&self, mut settings: Settings) -> Option<Vec<KnownRealm>> {
+        let before = self.settings.load();
+        settings.recall(before.realms());
+        let changed = (settings.realms() != before.realms()).then(|| settings.realms().to_vec());
         self.settings.store(Arc::new(settings));
+        changed
     }
 
     pub(super) fn is_open(&self) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! Ordinary subscriptions need nothing done: whoever routes asks for the receiver's rights, and the router's new
 //! version makes every publisher ask again. What remains are members of share groups, messages that wait already,
-//! and users who are no more.
+//! and users who are not known any more.
 
 use std::cell::RefCell;
 use std::num::NonZeroU64;
@@ -16,7 +16,6 @@ use tenbin_session::Delivery;
 use super::{AccessError, Rights, Settings, Standing};
 use crate::Config;
 use crate::durable::{Outcomes, SafeAt, Stored, place};
-use crate::lifecycle;
 use crate::outbox::Control;
 use crate::registry::{Client, Lease};
 use crate::router::HeldKey;
@@ -26,7 +25,11 @@ use crate::shared::Shared;
 pub(crate) fn reload(shared: &Shared, config: &Config) -> Result<(), AccessError> {
     let mut settings = Settings::load(config, shared.is_configured_only)?;
     settings.keep_open(shared.config.all_listeners().map(|listener| listener.name()))?;
-    shared.access.replace(settings);
+    if let Some(realms) = shared.access.replace(settings)
+        && let Some(durable) = &shared.durable
+    {
+        durable.keep_realms(&realms);
+    }
     changed(shared);
     Ok(())
 }
@@ -37,11 +40,18 @@ pub(crate) fn changed(shared: &Shared) {
     shared.router.invalidate();
     let mut clients = Vec::new();
     shared.registry.for_each(|client| clients.push(Arc::clone(client)));
+    let mut unknown = 0_usize;
     for client in clients {
         match client.try_lease() {
-            Some(lease) => look_at_stored(shared, lease),
+            Some(lease) => unknown += usize::from(look_at_stored(shared, lease) == Standing::Revoked),
             None => client.outbox.control(Control::RightsChanged),
         }
+    }
+    if unknown > 0 {
+        tracing::warn!(
+            sessions = unknown,
+            "sessions of users or listeners that are not configured stay until they expire"
+        );
     }
 }
 
@@ -53,19 +63,37 @@ pub(crate) fn catch_up(shared: &Shared, lease: &mut Lease) -> Standing {
         return Standing::Current;
     }
     lease.state.rights_epoch = epoch;
-    review(shared, lease, Instant::now());
-    lease.client.rights.standing()
+    let standing = lease.client.rights.standing();
+    if standing == Standing::Revoked {
+        suspend(shared, lease);
+    } else {
+        review(shared, lease, Instant::now());
+    }
+    standing
 }
 
-/// Takes a session out of share groups that are not its any more, and back into those that are again. Messages that
+/// The session of a user who is not known now gets no new messages until the user is known again; messages that wait stay. In
+/// a share group it stays a member that is not connected, so that messages of a group without other members stay too.
+fn suspend(shared: &Shared, lease: &mut Lease) {
+    let state = &mut *lease.state;
+    for filter in state.subscriptions.keys().filter(|filter| !filter.is_shared()) {
+        if state.suspended.insert(filter.clone()) {
+            shared.router.unsubscribe(filter, lease.client.number);
+        }
+    }
+}
+
+/// Takes a session out of share groups that are not its any more, and back into those that are again; ends what [`suspend`]
+/// did. Messages that
 /// wait for it are judged by what holds now: those of a share group go to other members, the rest are dropped. So are
 /// those under way that would be sent again; a connection has them itself, and judges them by [`is_forbidden`].
 pub(crate) fn review(shared: &Shared, lease: &mut Lease, now: Instant) {
     let (client, state) = (Arc::clone(&lease.client), &mut *lease.state);
     let handover = shared.router.begin_handover(client.number, &client.outbox);
     let mut again = Vec::new();
-    for (filter, grant) in state.subscriptions.iter().filter(|(filter, _)| filter.is_shared()) {
-        let allowed = client.rights.check_subscription(filter).is_ok();
+    let has_suspended = !state.suspended.is_empty();
+    for (filter, grant) in state.subscriptions.iter().filter(|(filter, _)| filter.is_shared() || has_suspended) {
+        let allowed = !filter.is_shared() || client.rights.check_subscription(filter).is_ok();
         if !allowed && state.suspended.insert(filter.clone()) {
             tracing::info!(client = ?client.id, ?filter, "no longer authorized");
             shared.router.unsubscribe(filter, client.number);
@@ -146,9 +174,8 @@ pub(crate) fn is_forbidden(rights: &Rights, delivery: &Delivery) -> bool {
     !rights.may_receive_encoded(delivery.template.topic())
 }
 
-fn look_at_stored(shared: &Shared, mut lease: Lease) {
-    if !lease.state.ended && lease.state.established && catch_up(shared, &mut lease) == Standing::Revoked {
-        tracing::info!(client = ?lease.client.id, "session ends: its user is no more");
-        lifecycle::revoke(shared, lease);
-    }
+/// What is left of the identity of a session that is not connected.
+fn look_at_stored(shared: &Shared, mut lease: Lease) -> Standing {
+    let is_there = !lease.state.ended && lease.state.established;
+    if is_there { catch_up(shared, &mut lease) } else { Standing::Current }
 }

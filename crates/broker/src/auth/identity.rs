@@ -7,8 +7,8 @@ use tenbin_codec::Text;
 pub struct Identity {
     /// The user; `None` = anonymous, which is a user of its own: one for all listeners of which the ACL says the same.
     pub user: Option<Text>,
-    /// Where the user is known, so that two users of one name stay apart: the configured password file, or
-    /// whatever a custom [`super::Authenticator`] says; empty where there is only one such place.
+    /// Keeps two users of one name apart: the `realm` of the listener, or whatever a custom [`super::Authenticator`]
+    /// says; empty where all users of one name are one user.
     pub realm: Arc<str>,
     /// The authenticator's own, to recognise credentials by that were changed since.
     pub stamp: u64,

@@ -6,6 +6,7 @@
 //!                     Client Identifier, listener ┘
 //!
 //!   configured   both traits as the configuration says: password files, ACL rules, per listener
+//!   realms       which users of one name are one user
 //!   access       the two that a broker uses, and the epoch that counts their changes
 //!   rights       what one session may; asked by whoever routes to it
 //!   enforcement  what a change takes away stops at once
@@ -21,6 +22,7 @@ mod hashing;
 mod identity;
 mod password_file;
 mod pattern;
+mod realms;
 mod rights;
 mod scram;
 mod settings;
@@ -34,6 +36,7 @@ pub(crate) use configured::Configured;
 pub use identity::{Identity, Principal};
 pub use password_file::{PasswordFile, PasswordFileError, Secrets};
 pub use pattern::TopicPattern;
+pub(crate) use realms::KnownRealm;
 pub(crate) use rights::Rights;
 pub use settings::AccessError;
 pub(crate) use settings::Settings;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::acl::Acl;
+use super::realms::{self, KnownRealm, Place};
 use super::{Effect, PasswordFile, PasswordFileError};
 use crate::Config;
 use crate::config::AclDefault;
@@ -13,6 +14,10 @@ use crate::config::AclDefault;
 pub(crate) struct Settings {
     pub(super) listeners: HashMap<Arc<str>, ListenerSettings>,
     pub(super) acl: Acl,
+    /// Listeners with a password file, in the order of the configuration.
+    places: Vec<Place>,
+    /// The realms of all listeners, and those to be remembered.
+    realms: Vec<KnownRealm>,
 }
 
 /// Who may come in through one listener. Nothing here is shared with another listener but a password file that both
@@ -22,7 +27,7 @@ pub(super) struct ListenerSettings {
     /// Clients without User Name and Password.
     pub(super) anonymous: bool,
     pub(super) passwords: Option<Arc<PasswordFile>>,
-    /// Names the password file.
+    /// Keeps users of one name apart: see [`super::realms`].
     pub(super) realm: Arc<str>,
     /// Whether the ACL applies.
     pub(super) acl: bool,
@@ -46,6 +51,7 @@ impl Settings {
     pub(crate) fn load(config: &Config, is_whole: bool) -> Result<Self, AccessError> {
         let mut files = HashMap::<PathBuf, Arc<PasswordFile>>::new();
         let mut listeners = HashMap::new();
+        let mut places = Vec::new();
         for listener in config.all_listeners() {
             let name = listener.name();
             let mut passwords = None;
@@ -58,9 +64,15 @@ impl Settings {
             if is_whole && passwords.is_none() && !listener.anonymous {
                 return Err(AccessError::Closed(name.to_string()));
             }
-            let realm = listener.password_file.as_ref().map_or_else(String::new, |path| path.display().to_string());
+            places.extend(listener.password_file.as_deref().map(|path| Place {
+                listener: Arc::clone(&name),
+                text: path.display().to_string().into(),
+                file: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
+                canonical: path.canonicalize().unwrap_or_else(|_| path.to_owned()), // it has just been read
+                realm: listener.realm.as_deref().map(Into::into),
+            }));
             let (anonymous, acl) = (listener.anonymous, listener.acl);
-            listeners.insert(name, ListenerSettings { anonymous, passwords, realm: realm.into(), acl });
+            listeners.insert(name, ListenerSettings { anonymous, passwords, realm: Arc::default(), acl });
         }
         let unknown = config.acl.iter().filter_map(|rule| rule.listener.as_deref());
         if let Some(name) = unknown.into_iter().find(|&name| !listeners.contains_key(name)) {
@@ -71,7 +83,26 @@ impl Settings {
             AclDefault::Allow => Effect::Allow,
             AclDefault::Auto | AclDefault::Deny => Effect::Deny,
         };
-        Ok(Self { listeners, acl: Acl { rules: config.acl.clone(), default } })
+        let acl = Acl { rules: config.acl.clone(), default };
+        let mut settings = Self { listeners, acl, places, realms: Vec::new() };
+        settings.recall(&[]);
+        Ok(settings)
+    }
+
+    /// Gives the listeners the realms that they had before, where the configuration does not say others.
+    pub(crate) fn recall(&mut self, known: &[KnownRealm]) {
+        let now = realms::assign(&self.places, known);
+        for KnownRealm { listener, realm, .. } in &now {
+            if let Some(settings) = self.listeners.get_mut(listener) {
+                settings.realm = Arc::clone(realm);
+            }
+        }
+        self.realms = realms::remember(&now, known);
+    }
+
+    /// What [`Settings::recall`] is to be given the next time.
+    pub(crate) fn realms(&self) -> &[KnownRealm] {
+        &self.realms
     }
 
     /// What a reload takes over for the listeners that are `open`: each has to be named. Else one that was given

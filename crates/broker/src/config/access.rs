@@ -18,6 +18,8 @@ pub struct Listener {
     pub anonymous: bool,
     /// Who may come in with them, see [`crate::auth::PasswordFile`]; `None` = they are not looked at.
     pub password_file: Option<PathBuf>,
+    /// Users of one name are one user in all listeners of one realm; `None` = as before, see `default.toml`.
+    pub realm: Option<String>,
     /// Whether the ACL applies.
     #[serde(default = "yes")]
     pub acl: bool,
@@ -49,6 +51,7 @@ impl Listener {
             name: None,
             anonymous: true,
             password_file: None,
+            realm: None,
             acl: true,
             load_reports: ReportCarriers::ALL,
             publishes_per_second: None,

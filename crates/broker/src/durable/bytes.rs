@@ -75,6 +75,10 @@ impl<'a> Fields<'a> {
         text(self.bytes()?, what)
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// All that is left.
     pub(super) fn rest(self) -> &'a [u8] {
         self.0

@@ -36,9 +36,14 @@ pub(crate) fn load(shared: &Shared, durable: &Durable) -> Result<(), StoreError>
     if let Some(cut) = durable.state.cut_off() {
         tracing::warn!("left out of the state: {cut}");
     }
-    let mut loading = Loading { shared, durable, clock: WallClock::now(), now: began, changes: Changes::default() };
+    let mut loading =
+        Loading { shared, durable, clock: WallClock::now(), now: began, changes: Changes::default(), unknown: 0 };
     let last_number = loading.last_number()?;
     let sessions = loading.sessions(last_number)?;
+    if loading.unknown > 0 {
+        let sessions = loading.unknown;
+        tracing::warn!(sessions, "sessions of users or listeners that are not configured stay until they expire");
+    }
     let waiting = loading.messages();
     let retained = loading.retained()?;
     loading.speeds()?;
@@ -67,6 +72,8 @@ struct Loading<'a> {
     now: Instant,
     /// What has changed since it was written, by time alone or by rules.
     changes: Changes,
+    /// Sessions whose user or listener is not configured.
+    unknown: usize,
 }
 
 /// How long a start waits for the disk, twice.
@@ -181,21 +188,21 @@ impl Loading<'_> {
         mut record: SessionRecord,
         subscriptions: Vec<(TopicFilter, Grant)>,
     ) -> bool {
-        let is_over = self.clock.has_come(record.expires()); // [MQTT-4.1.0-2]
-        let principal = self.principal(&record.owner, &client_id).filter(|_| !is_over);
-        let Some(principal) = principal else {
-            if is_over {
-                self.shared.metrics.clients_expired.add(1);
-                tracing::debug!(client = ?client_id, "session expired");
-            } else {
-                tracing::warn!(client = ?client_id, "session ends: its user is no more");
-            }
+        // [MQTT-4.1.0-2]
+        if self.clock.has_come(record.expires()) {
+            self.shared.metrics.clients_expired.add(1);
+            tracing::debug!(client = ?client_id, "session expired");
             self.changes.remove(Table::Sessions, client_id.as_bytes().to_vec());
             for (filter, _) in subscriptions {
                 self.changes.remove(Table::Subscriptions, subscription_key(record.number, &filter));
             }
             return false;
-        };
+        }
+        let principal = self.principal(&record.owner, &client_id);
+        let is_known = self.shared.access.standing(&principal) != Standing::Revoked;
+        if !is_known {
+            self.note_unknown(&principal);
+        }
         if record.ended == 0 && record.expiry != u32::MAX {
             // Its connection ended with the last run, nobody knows when: its time begins now.
             record.ended = self.clock.to_wall(Some(self.now));
@@ -217,10 +224,13 @@ impl Loading<'_> {
         shared.metrics.subscriptions.add(subscriptions.len() as u64);
         for (filter, grant) in subscriptions {
             state.subscriptions.insert(&filter, grant);
-            if filter.is_shared() && client.rights.check_subscription(&filter).is_err() {
-                state.suspended.insert(filter);
-            } else {
+            // Share groups keep members whose user is not known, for the messages that wait there: see `enforcement`.
+            let is_allowed = || !filter.is_shared() || client.rights.check_subscription(&filter).is_ok();
+            let is_routed = if is_known { is_allowed() } else { filter.is_shared() };
+            if is_routed {
                 shared.router.subscribe(&filter, &client.receiver(), grant, self.now);
+            } else {
+                state.suspended.insert(filter);
             }
         }
         lifecycle::schedule(shared, &mut lease, self.now);
@@ -236,20 +246,34 @@ impl Loading<'_> {
         (session, queue)
     }
 
-    /// Who the owner is now; `None` = a user who is no more. One whose listener is no more came through another one that
-    /// it may come through, if it does not matter which.
-    fn principal(&self, owner: &Owner, client_id: &Text) -> Option<Principal> {
+    /// Who the owner is now. One whose listener is not configured any more came through another one that it may come
+    /// through, if it does not matter which.
+    fn principal(&self, owner: &Owner, client_id: &Text) -> Principal {
         let access = &self.shared.access;
         let is_welcome = |principal: &Principal| access.standing(principal) != Standing::Revoked;
         let before = owner.principal(client_id.clone());
         let listeners = self.shared.config.all_listeners().map(|listener| listener.name()).collect::<Vec<_>>();
         if listeners.contains(&before.listener) {
-            return Some(before).filter(is_welcome);
+            return before;
         }
         let elsewhere = listeners.into_iter().map(|listener| Principal { listener, ..before.clone() });
         let mut candidates = elsewhere.filter(is_welcome);
-        let first = candidates.next()?;
-        candidates.all(|other| access.is_same_user(&first, &other)).then_some(first)
+        match candidates.next() {
+            Some(first) if candidates.all(|other| access.is_same_user(&first, &other)) => first,
+            _ => before,
+        }
+    }
+
+    /// A session stays whose user or listener is not configured.
+    fn note_unknown(&mut self, Principal { client_id, identity, listener }: &Principal) {
+        let (user, realm) = (&identity.user, &identity.realm);
+        if self.unknown == 0 {
+            tracing::warn!(
+                client = ?client_id, ?user, %realm, %listener,
+                "session kept without new messages: its user or listener is not configured"
+            );
+        }
+        self.unknown += 1;
     }
 
     /// How many there are.
@@ -332,15 +356,9 @@ impl Loading<'_> {
         // Without a session there is nothing to wait for. [MQTT-3.1.3-9]
         let principal = self.principal(&record.owner, client_id);
         let of_no_session = |principal: &Principal| -> Client { shared.new_client(principal, 0, self.now) };
-        let safe_at = match (client, principal) {
-            (Some(client), _) => lifecycle::publish_will(shared, &client, record.will, self.now),
-            (None, Some(principal)) => {
-                lifecycle::publish_will(shared, &of_no_session(&principal), record.will, self.now)
-            }
-            (None, None) => {
-                tracing::info!(client = ?client_id, "will of a user who is no more");
-                SafeAt::NOW
-            }
+        let safe_at = match client {
+            Some(client) => lifecycle::publish_will(shared, &client, record.will, self.now),
+            None => lifecycle::publish_will(shared, &of_no_session(&principal), record.will, self.now),
         };
         self.durable.forget_will_when(safe_at, client_id, number);
     }

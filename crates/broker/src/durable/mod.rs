@@ -15,6 +15,7 @@ mod message;
 mod published_wills;
 mod queue;
 mod reader;
+mod realms;
 mod record;
 mod retained;
 mod safe_at;

@@ -46,7 +46,8 @@ pub(crate) struct ClientState {
     pub(crate) subscriptions: Subscriptions,
     /// Retained messages that SUBSCRIBEs have asked for and that are not sent yet.
     pub(crate) retained_pages: RetainedPages,
-    /// Shared ones among them that are not allowed any more: not a member until they are again.
+    /// Subscriptions that the router does not know: shared ones that are not allowed, and all others while the user is not
+    /// known.
     pub(crate) suspended: BTreeSet<TopicFilter>,
     /// The change of rights that was taken over last.
     pub(crate) rights_epoch: u64,

@@ -1,0 +1,88 @@
+//! The realms of listeners, remembered from run to run.
+
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::time::Duration;
+
+use tenbin_store::state::Table;
+
+use super::bytes::{Fields, RecordError, put_bytes};
+use super::{Changes, Durable, SafeAt};
+use crate::auth::KnownRealm;
+
+impl Durable {
+    /// The realms of the last run; none where they cannot be read.
+    pub(crate) fn realms(&self) -> Vec<KnownRealm> {
+        let mut found = Ok(Vec::new());
+        let scanned = self.state.scan(Table::Meta, &mut |key, value| {
+            if key == REALMS_KEY {
+                found = decode(value);
+            }
+        });
+        // What cannot be scanned keeps the broker from starting: see `load`.
+        if scanned.is_err() {
+            return Vec::new();
+        }
+        found.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot read the realms of the last run: listeners without the key `realm` get new ones");
+            Vec::new()
+        })
+    }
+
+    /// Remembers the realms of this run. Waits for the disk, so that no later configuration meets older realms.
+    pub(crate) fn keep_realms(&self, realms: &[KnownRealm]) {
+        let mut changes = Changes::default();
+        changes.put(Table::Meta, REALMS_KEY.to_vec(), encode(realms));
+        let SafeAt { state, .. } = self.make(&changes);
+        if !self.state.wait(state, PATIENCE) {
+            tracing::warn!(
+                "the realms of the listeners cannot be written: the next start may not know moved password files"
+            );
+        }
+    }
+}
+
+/// The version, then listener, file and realm of each.
+fn encode(realms: &[KnownRealm]) -> Vec<u8> {
+    let mut record = vec![VERSION];
+    for KnownRealm { listener, file, realm } in realms {
+        put_bytes(&mut record, listener.as_bytes());
+        put_bytes(&mut record, file.as_os_str().as_bytes());
+        put_bytes(&mut record, realm.as_bytes());
+    }
+    record
+}
+
+fn decode(record: &[u8]) -> Result<Vec<KnownRealm>, RecordError> {
+    let mut fields = Fields::of(record, VERSION)?;
+    let mut realms = Vec::new();
+    while !fields.is_empty() {
+        let listener = fields.str("listener")?.into();
+        let file = std::ffi::OsString::from_vec(fields.bytes()?.to_vec()).into();
+        realms.push(KnownRealm { listener, file, realm: fields.str("realm")?.into() });
+    }
+    Ok(realms)
+}
+
+/// How long a start or a reload waits for the disk.
+const PATIENCE: Duration = Duration::from_secs(2);
+const VERSION: u8 = 1;
+const REALMS_KEY: &[u8] = b"realms";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encoded_realms_are_decoded_unchanged() {
+        let realm = |listener: &str, file: &str, realm: &str| KnownRealm {
+            listener: listener.into(),
+            file: file.into(),
+            realm: realm.into(),
+        };
+        for realms in [vec![], vec![realm("a", "/etc/pw", "pw"), realm("b", "/x", "")]] {
+            let record = encode(&realms);
+            assert_eq!(decode(&record), Ok(realms));
+            assert!(record.len() == 1 || decode(&record[..record.len() - 1]).is_err());
+        }
+    }
+}

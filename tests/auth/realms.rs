@@ -1,0 +1,201 @@
+//! Whose a session is when password files are moved, and when users or listeners are not configured any more.
+
+use std::fs;
+use std::net::SocketAddr;
+
+use tenbin_broker::auth::PasswordFile;
+use tenbin_codec::{ProtocolVersion, QoS, ReasonCode};
+
+use crate::guarded::{Passwords, USERS, as_user, with_password};
+use crate::support::{BrokerProcess, ConfigFile, DataDirectory, PATIENCE, RawClient, lasting, share};
+
+/// A data directory, and a directory for password files.
+struct Stage {
+    data: DataDirectory,
+    config: ConfigFile,
+    files: tempfile::TempDir,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let files = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("ours to write");
+        Self { data: DataDirectory::new(), config: ConfigFile::new(""), files }
+    }
+
+    /// A path of a password file, as a configuration may write it.
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.files.path().display())
+    }
+
+    /// Makes a password file.
+    fn passwords(&self, name: &str, users: &[(&str, &str)]) {
+        let passwords = Passwords::of(users);
+        fs::create_dir_all(self.files.path().join(name).parent().expect("a file")).expect("ours to write");
+        fs::copy(passwords.path(), self.path(name)).expect("ours to write");
+    }
+
+    /// Configures listeners: name, password file, further keys.
+    fn configure(&self, listeners: &[(&str, &str, &str)]) {
+        let listener = |(name, file, more): &(&str, &str, &str)| {
+            let file = self.path(file);
+            format!("[[listeners]]\nname = {name:?}\naddress = \"127.0.0.1:0\"\npassword_file = {file:?}\n{more}\n")
+        };
+        let text = listeners.iter().map(listener).collect::<String>();
+        fs::write(self.config.path(), text).expect("ours to write");
+    }
+
+    fn start(&self) -> BrokerProcess {
+        let data = self.data.path().to_str().expect("a readable name");
+        let listeners = fs::read_to_string(self.config.path()).expect("ours").matches("[[listeners]]").count();
+        BrokerProcess::start_listening(&["--data", data, "--config", self.config.path()], listeners)
+    }
+
+    /// Fifty acknowledged messages wait for alice's session.
+    fn fifty_wait(&self, broker: &BrokerProcess) {
+        let mut alice = broker.connect(as_user(lasting(ProtocolVersion::V5, "alice-1"), "alice"));
+        alice.subscribe("work", QoS::AtLeastOnce);
+        alice.disconnect();
+        let mut publisher = broker.connect(as_user(lasting(ProtocolVersion::V5, "publisher"), "bob"));
+        for number in 0..50 {
+            assert_eq!(publisher.publish("work", &number.to_string(), QoS::AtLeastOnce), ReasonCode::Success);
+        }
+        publisher.disconnect();
+    }
+}
+
+fn reload(broker: &BrokerProcess) {
+    let before = broker.log().count("reloaded", usize::MAX, std::time::Duration::ZERO);
+    broker.signal("HUP");
+    assert_eq!(broker.log().count("reloaded", before + 1, PATIENCE), before + 1);
+}
+
+/// Alice's session is there, with all that waits for it.
+fn expect_fifty(address: SocketAddr, what: &str) {
+    let (mut alice, connack) = RawClient::connect(address, as_user(lasting(ProtocolVersion::V5, "alice-1"), "alice"));
+    assert!(connack.session_present, "{what}");
+    let expected: Vec<_> = (0..50).map(|number: u32| number.to_string()).collect();
+    assert_eq!(alice.drain_payloads(), expected, "{what}");
+}
+
+#[test]
+fn moved_password_file_keeps_sessions_and_messages() {
+    for at_start in [true, false] {
+        for moved in ["./pw", "elsewhere/passwords"] {
+            let stage = Stage::new();
+            stage.passwords("pw", &USERS);
+            stage.configure(&[("main", "pw", "")]);
+            let mut broker = stage.start();
+            stage.fifty_wait(&broker);
+            if moved == "./pw" {
+                stage.configure(&[("main", moved, "")]);
+            } else {
+                fs::create_dir_all(stage.files.path().join("elsewhere")).expect("ours to write");
+                fs::rename(stage.path("pw"), stage.path(moved)).expect("ours to write");
+                stage.configure(&[("main", moved, "")]);
+            }
+            if at_start {
+                drop(broker);
+                broker = stage.start();
+            } else {
+                reload(&broker);
+            }
+            expect_fifty(broker.address(), &format!("{moved}, at a start: {at_start}"));
+        }
+    }
+}
+
+#[test]
+fn renamed_listener_keeps_sessions_after_a_moved_file() {
+    let stage = Stage::new();
+    stage.passwords("pw", &USERS);
+    stage.passwords("moved", &USERS);
+    stage.configure(&[("main", "pw", "")]);
+    let broker = stage.start();
+    stage.fifty_wait(&broker);
+    stage.configure(&[("main", "moved", "")]);
+    reload(&broker);
+    drop(broker);
+    stage.configure(&[("front", "moved", "")]);
+    expect_fifty(stage.start().address(), "another name");
+}
+
+#[test]
+fn users_of_two_files_are_apart_unless_a_realm_joins_them() {
+    let other = [("alice", "other")];
+    let as_other = |client: &str| with_password(lasting(ProtocolVersion::V5, client), "alice", "other");
+    let stage = Stage::new();
+    stage.passwords("pw", &USERS);
+    stage.passwords("pw2", &other);
+    stage.configure(&[("one", "pw", ""), ("two", "pw2", "")]);
+    let broker = stage.start();
+    stage.fifty_wait(&broker);
+    let refused = |address, what| {
+        let (_, connack) = RawClient::try_connect(address, as_other("alice-1"));
+        assert_eq!((connack.reason, connack.session_present), (ReasonCode::NotAuthorized, false), "{what}");
+    };
+    refused(broker.addresses()[1], "two files");
+    // Each listener gets the other's file, at once or one by one.
+    stage.configure(&[("one", "pw2", ""), ("two", "pw", "")]);
+    reload(&broker);
+    refused(broker.addresses()[0], "exchanged");
+    drop(broker);
+    let broker = stage.start();
+    refused(broker.addresses()[0], "exchanged, after a restart");
+    drop(broker);
+    stage.configure(&[("one", "pw", ""), ("two", "pw", "")]);
+    let broker = stage.start();
+    drop(broker);
+    stage.configure(&[("one", "pw", ""), ("two", "pw2", "")]);
+    let broker = stage.start();
+    refused(broker.addresses()[1], "a file of its own");
+    let (_, connack) = RawClient::connect(broker.addresses()[1], as_other("alice-2")); // she has a name of her own
+    assert_eq!(connack.reason, ReasonCode::Success);
+    expect_fifty(broker.addresses()[0], "the first alice");
+    drop(broker);
+    stage.configure(&[("one", "pw", "realm = \"all\""), ("two", "pw2", "realm = \"all\"")]);
+    let broker = stage.start();
+    RawClient::connect(broker.addresses()[0], as_user(lasting(ProtocolVersion::V5, "joined"), "alice"));
+    let (_, connack) = RawClient::connect(broker.addresses()[1], as_other("joined"));
+    assert!(connack.session_present, "one realm: one alice");
+}
+
+#[test]
+fn session_outlives_its_user_and_listener_in_the_files() {
+    let stage = Stage::new();
+    stage.passwords("pw", &USERS);
+    stage.passwords("other", &USERS);
+    stage.configure(&[("main", "pw", "")]);
+    let broker = stage.start();
+    stage.fifty_wait(&broker);
+    let mut member = broker.connect(as_user(lasting(ProtocolVersion::V5, "member"), "alice"));
+    member.subscribe(&share("group", "jobs"), QoS::AtLeastOnce);
+    member.disconnect();
+    let mut bob = broker.connect(as_user(lasting(ProtocolVersion::V5, "bob"), "bob"));
+    assert_eq!(bob.publish("jobs", "job", QoS::AtLeastOnce), ReasonCode::Success);
+    let log = |broker: &BrokerProcess| broker.log().wait_for(&["WARN", "not configured", "sessions=2"], PATIENCE);
+    // The user is gone, once while the broker runs and once before a start.
+    assert!(PasswordFile::delete(stage.path("pw").as_ref(), "alice").expect("ours to write"));
+    reload(&broker);
+    log(&broker);
+    assert_eq!(bob.publish("work", "new", QoS::AtLeastOnce), ReasonCode::NoMatchingSubscribers);
+    drop(broker);
+    let broker = stage.start();
+    log(&broker);
+    let mut bob = broker.connect(as_user(lasting(ProtocolVersion::V5, "bob"), "bob"));
+    assert_eq!(bob.publish("work", "new", QoS::AtLeastOnce), ReasonCode::NoMatchingSubscribers);
+    drop(broker);
+    // Listener and file have another name, both at once: nobody can know that these are the same users.
+    stage.configure(&[("front", "other", "")]);
+    let broker = stage.start();
+    let (_, connack) =
+        RawClient::try_connect(broker.address(), as_user(lasting(ProtocolVersion::V5, "alice-1"), "alice"));
+    assert_eq!(connack.reason, ReasonCode::NotAuthorized);
+    drop(broker);
+    // The operator says so.
+    let realm = format!("realm = {:?}", stage.path("pw"));
+    stage.configure(&[("front", "other", &realm)]);
+    let broker = stage.start();
+    expect_fifty(broker.address(), "the user is back");
+    let mut member = broker.connect(as_user(lasting(ProtocolVersion::V5, "member"), "alice"));
+    assert_eq!(member.drain_payloads(), ["job"], "what waits with a share group");
+}
