@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
-use tenbin_codec::{Connect, Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode};
+use tenbin_codec::{Connect, Packet, PacketId, PacketType, ProtocolVersion, Publish, QoS, ReasonCode, WriteBuffer};
 
 use super::support::{
     BrokerProcess, ConfigFile, PATIENCE, RawClient, Silence, SmallDisk, at_qos, lasting, message, number_of, text,
@@ -96,6 +96,22 @@ fn on_a_full_disk_a_slow_receiver_has_what_memory_holds_and_the_rest_is_refused(
         assert_eq!(numbers, (0..taken).collect::<Vec<_>>(), "what was acknowledged, and no more");
         slow.expect_nothing_waiting();
     }
+    // All in one write: the broker knows of no want of room before it has collected them.
+    let mut out = WriteBuffer::new();
+    for number in 0..200 {
+        let publish = at_qos("slow", &format!("{number:0NUMBER_BYTES$}"), QoS::AtLeastOnce);
+        let publish = Publish { packet_id: PacketId::new(1000 + number as u16), ..publish };
+        Packet::Publish(publish).encode(other.version(), &mut out);
+    }
+    other.send_bytes(&out.to_bytes());
+    let mut reason = |number: u16| {
+        let id = PacketId::new(1000 + number).expect("not 0");
+        other.wait_for_ack(PacketType::PubAck, id)
+    };
+    let accepted: Vec<_> = (0..200).filter(|&number| reason(number) == ReasonCode::Success).collect();
+    assert!((40..=60).contains(&accepted.len()), "{} of 200 are acknowledged", accepted.len());
+    let numbers: Vec<_> = accepted.iter().map(|_| number_of(&slow.receive_message()) as u16).collect();
+    assert_eq!(numbers, accepted);
 }
 
 /// Numbered messages to `kept`.

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod accounted;
 mod policies;
 mod quota;
 mod racing;
@@ -57,6 +58,9 @@ fn publish_all(client: &mut RawClient, messages: Vec<Publish>) -> Vec<ReasonCode
             continue;
         }
         reasons.push(client.wait_for_ack(PacketType::PubRec, id));
+        if reasons.last().is_some_and(|reason| reason.is_error()) {
+            continue; // the identifier is free [MQTT-4.3.3-9]
+        }
         client.send(&Packet::PubRel(Ack::new(id, ReasonCode::Success)));
         client.wait_for_ack(PacketType::PubComp, id);
     }

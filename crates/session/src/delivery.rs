@@ -32,6 +32,9 @@ pub struct Delivery {
     /// Where it is stored for this receiver, by a number of the application's: it outlives the application, which is told
     /// of each step; `None` = it does not.
     pub stored: Option<NonZeroU64>,
+    /// Number of the message in its publisher's batch, by the application's count; 0 = nobody waits for its acknowledgement.
+    /// Meaningless once a queue has taken it.
+    pub message: u32,
 }
 
 /// A delivery that a share group chose its receiver for, once it is sent: what the group wants to know when it ends.
@@ -61,6 +64,7 @@ impl Delivery {
             share: None,
             share_key: None,
             stored: None,
+            message: 0,
         }
     }
 

@@ -13,6 +13,7 @@ use tenbin_session::{DroppedResend, Event, Publication, SessionExpiry, Violation
 use super::connection::ConnectionTask;
 use super::ending::End;
 use super::stream::Stream;
+use super::verdicts::Verdict;
 use super::weight::weight_in;
 use super::words::words;
 use crate::durable::{Changes, SafeAt};
@@ -35,7 +36,7 @@ impl<S: Stream> ConnectionTask<S> {
                 {
                     self.hold_batch_until(all);
                 }
-                self.acks.push((ack, ReasonCode::Success));
+                self.acks.push(Verdict::settled(ack, ReasonCode::Success));
             }
             Event::Subscribe(subscribe) => self.subscribe(subscribe, now)?,
             Event::Unsubscribe(unsubscribe) => self.unsubscribe(unsubscribe, now)?,
@@ -101,10 +102,11 @@ impl<S: Stream> ConnectionTask<S> {
             }
             Ok(()) => {
                 let published = self.publisher.publish(&self.shared.router, &publication, now);
-                if publication.ack.is_some() {
+                if let Some(ack) = publication.ack {
                     self.hold_batch_until(published.safe_at);
+                    self.acks.push(Verdict::of_published(ack, &published));
                 }
-                published.reason
+                return Ok(());
             }
             Err(ReasonCode::PayloadFormatInvalid) if publication.ack.is_none() => {
                 return Err(End::Violation(Violation::PayloadFormat)); // QoS 0 has no other answer
@@ -115,7 +117,7 @@ impl<S: Stream> ConnectionTask<S> {
             }
         };
         if let Some(ack) = publication.ack {
-            self.acks.push((ack, reason));
+            self.acks.push(Verdict::settled(ack, reason));
         }
         Ok(())
     }

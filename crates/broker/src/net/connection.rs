@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use tenbin_balancer::Acknowledged;
-use tenbin_codec::{Decoder, Packet, ReasonCode, ReportCarriers, Will};
-use tenbin_session::{Connection, Delivery, PendingAck, SessionExpiry};
+use tenbin_codec::{Decoder, Packet, ReportCarriers, Will};
+use tenbin_session::{Connection, Delivery, SessionExpiry};
 use tokio::time::Sleep;
 
 use super::ending::End;
@@ -25,6 +25,7 @@ use super::stream::Stream;
 use super::throttle::{Throttle, Throttled};
 use super::transport::Transport;
 use super::unwritten::Unwritten;
+use super::verdicts::Verdict;
 use crate::auth::enforcement::{self, NotKept};
 use crate::auth::{Answer, Standing};
 use crate::outbox::Control;
@@ -83,7 +84,7 @@ pub(super) struct ConnectionTask<S> {
     pub(super) connection: Connection,
     pub(super) publisher: Publisher,
     /// Messages of this batch that are to be acknowledged when their receivers have them.
-    pub(super) acks: Vec<(PendingAck, ReasonCode)>,
+    pub(super) acks: Vec<Verdict>,
     /// What waits until it is safe.
     pub(super) held_back: Option<Box<HeldBack>>,
     /// For a client with messages that are kept on disk.

@@ -16,7 +16,10 @@ impl<S: Stream> ConnectionTask<S> {
     pub(super) fn handle_input(&mut self, now: Instant) -> Result<Turn, End> {
         let applied = self.apply_input(now);
         // Also before an end: what came before it is legal and has been taken.
-        let Flushed { pressure, safe_at } = self.publisher.flush(&self.shared.router, now);
+        let Flushed { pressure, safe_at, refused } = self.publisher.flush(&self.shared.router, now);
+        if !refused.is_empty() {
+            self.refuse_published(refused);
+        }
         let reached_itself = self.publisher.take_reached_itself();
         if self.acks.is_empty() {
             return applied.map(|()| if pressure { Turn::Over } else { Turn::GoesOn });
@@ -26,13 +29,13 @@ impl<S: Stream> ConnectionTask<S> {
         self.hold_batch_until(safe_at);
         let mut acks = std::mem::take(&mut self.acks);
         if reached_itself {
-            for (ack, reason) in acks.extract_if(.., |(ack, _)| ack.qos == QoS::ExactlyOnce) {
-                self.acknowledge_when_safe(ack, reason, now);
+            for verdict in acks.extract_if(.., |verdict| verdict.ack.qos == QoS::ExactlyOnce) {
+                self.acknowledge_when_safe(verdict.ack, verdict.reason, now);
             }
             self.send_own(now);
         }
-        for (ack, reason) in acks.drain(..) {
-            self.acknowledge_when_safe(ack, reason, now);
+        for verdict in acks.drain(..) {
+            self.acknowledge_when_safe(verdict.ack, verdict.reason, now);
         }
         self.acks = acks;
         self.end_held_batch();

@@ -20,6 +20,7 @@ mod tcp_state;
 mod throttle;
 mod transport;
 mod unwritten;
+mod verdicts;
 mod weight;
 mod words;
 

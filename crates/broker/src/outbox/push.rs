@@ -28,6 +28,9 @@ impl Outbox {
     /// it if the client is not connected or has left the group since it was chosen, QoS 1 and 2 if the queue is
     /// full.
     ///
+    /// So do QoS 1 and 2 messages of no share group that find no room, and those of the batch behind them: their publishers
+    /// are told.
+    ///
     /// So does what was meant for an earlier `connection` than there is: that one's other messages are with others.
     pub(crate) fn push_batch(
         &self,
@@ -85,6 +88,7 @@ impl Outbox {
             dropped_offline: 0,
             taken_back: Booked::NOTHING,
             refused: None,
+            refuses_own: false,
             joined: None,
             tally: None,
             given: 0,
@@ -196,6 +200,8 @@ pub(super) struct Push<'a> {
     taken_back: Booked,
     /// The share group of which a message was refused last.
     refused: Option<NonZeroU64>,
+    /// A QoS 1 or 2 message of no share group was refused.
+    refuses_own: bool,
     // Looked up, and counted, once for the messages of one group that follow each other.
     joined: Option<NonZeroU64>,
     tally: Option<&'a Tally>,
@@ -230,16 +236,21 @@ impl<'a> Push<'a> {
         let acknowledged = delivery.qos.is_acknowledged();
         if acknowledged && self.refused.is_some() && self.refused == delivery.share {
             self.refuse(delivery); // a smaller one would fit, and go before its predecessor
+        } else if acknowledged && self.refuses_own && delivery.share.is_none() {
+            self.returned.push(delivery); // as above
         } else if self.fits(&delivery) {
             self.given += 1;
             self.queue.append(delivery, self.reader());
         } else if acknowledged && delivery.share.is_some() {
             self.refuse(delivery);
         } else if let Some(delivery) = self.overflow(delivery) {
-            self.given += 1;
             if acknowledged {
-                self.is_stuffed = true;
-            } else if self.limits.when_full == WhenFull::Disconnect {
+                (self.is_stuffed, self.refuses_own) = (true, true);
+                self.returned.push(delivery);
+                return;
+            }
+            self.given += 1;
+            if self.limits.when_full == WhenFull::Disconnect {
                 self.is_too_slow = true;
             }
             let usual = self.limits_for(&delivery);

@@ -245,23 +245,6 @@ impl Queue {
         self.settle(budget);
     }
 
-    /// As [`Queue::push`], in front of everything; nothing else is dropped for it.
-    pub(crate) fn push_before(
-        &mut self,
-        delivery: Delivery,
-        reader: Reader,
-        limits: &OutboxLimits,
-        budget: &Budget,
-        now: Instant,
-    ) -> Dropped {
-        if !self.fits(&delivery, reader, limits, budget, now) {
-            return [&delivery].into_iter().collect();
-        }
-        let delivery = if reader == Reader::Absent { delivery.detach() } else { delivery };
-        self.push_front(delivery, budget);
-        Dropped::default()
-    }
-
     /// Moves what may go to `into`, oldest first: QoS 0 always, QoS 1 and 2 as far as `quota` goes, until `bytes`
     /// are reached.
     pub(crate) fn take(&mut self, quota: usize, bytes: usize, into: &mut Batch, budget: &Budget) {

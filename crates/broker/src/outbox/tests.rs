@@ -145,13 +145,15 @@ fn mqtt_4_9_0_3_without_quota_qos_0_goes_on_and_the_rest_keeps_its_order() {
 }
 
 #[test]
-fn a_full_queue_drops_as_it_says_and_never_qos_1_for_qos_0() {
+fn full_queue_drops_qos_0_as_it_says_and_gives_qos_1_back() {
     let full = |when_full| {
         let outbox = outbox(3, when_full);
         let qos = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::AtMostOnce, QoS::AtMostOnce, QoS::AtLeastOnce];
-        outbox.push(&mut (0..5).map(|n| delivery(qos[n as usize], n)).collect(), &mut Vec::new(), Instant::now());
+        let mut returned = Vec::new();
+        outbox.push(&mut (0..5).map(|n| delivery(qos[n as usize], n)).collect(), &mut returned, Instant::now());
         assert_eq!(outbox.load.availability(), Availability::Full);
-        assert_eq!(outbox.common.metrics.dropped_queue_full.get(), 2);
+        assert_eq!(outbox.common.metrics.dropped_queue_full.get(), 1);
+        assert_eq!(returned.iter().map(mark).collect::<Vec<_>>(), [4]);
         let taken = take(&outbox, 9);
         assert_eq!(outbox.load.availability(), Availability::Ready);
         taken
@@ -226,8 +228,9 @@ fn who_reads_gets_a_little_whatever_others_have_left_lying() {
     assert!(budget.used() <= (1 << 20) / 4 * 3, "a quarter is left for those who read");
     let others = Usage { bytes: 1 << 20, messages: 1 };
     budget.change(Usage::default(), others);
-    present.push(&mut vec![large(1), large(2)], &mut Vec::new(), Instant::now());
-    assert_eq!(present.common.metrics.dropped_queue_full.get(), 1, "the floor is 64 KiB");
+    let mut returned = Vec::new();
+    present.push(&mut vec![large(1), large(2)], &mut returned, Instant::now());
+    assert_eq!(returned.len(), 1, "the floor is 64 KiB");
     assert_eq!(present.load.availability(), Availability::Ready);
     let mut taken = Batch::default();
     let waker = Arc::new(Wakes::default()).into();

@@ -34,8 +34,10 @@ pub(super) struct Fanout {
     waiting_with_groups: Vec<(Arc<SharedGroup>, Delivery)>,
     /// The numbers of these groups.
     groups: FxHashSet<NonZeroU64>,
-    /// The message that is being published, by a number.
-    message: u64,
+    /// The message that is being published, by a number; never 0.
+    message: u32,
+    /// Messages that a receiver had no room for since the last [`Fanout::take_refused`]: one entry for each such receiver.
+    refused: Vec<u32>,
     /// What is to be appended to the log, message by message.
     kept: Vec<Kept>,
     /// When all is safe that was appended since the last [`Fanout::take_safe_at`].
@@ -45,7 +47,7 @@ pub(super) struct Fanout {
 /// One thing that is kept on disk of a message.
 #[derive(Debug)]
 struct Kept {
-    message: u64,
+    message: u32,
     what: What,
 }
 
@@ -71,9 +73,10 @@ struct Part {
 }
 
 impl Fanout {
-    /// Another message is going to be published.
-    pub(super) fn begin_message(&mut self) {
-        self.message += 1;
+    /// Another message is going to be published; its number, which no other message of the batch has.
+    pub(super) fn begin_message(&mut self) -> u32 {
+        self.message = self.message.checked_add(1).unwrap_or(1);
+        self.message
     }
 
     /// Whether so much is collected that it has to be handed over before another message is published.
@@ -200,7 +203,14 @@ impl Fanout {
             if let Some(outbox) = outbox.take() {
                 self.pressure |= outbox.push_batch(batch, *connection, &mut returned, now) == Pressure::Lags;
                 batch.shrink(KEPT_BYTES / self.used);
-                self.returned.extend(returned.drain(..).map(|delivery| (*number, delivery)));
+                for delivery in returned.drain(..) {
+                    if delivery.share.is_some() {
+                        self.returned.push((*number, delivery));
+                    } else {
+                        outbox.refuse(*number);
+                        self.refused.push(delivery.message);
+                    }
+                }
             }
         }
         self.parts.truncate(KEPT);
@@ -289,6 +299,16 @@ impl Fanout {
         self.groups.clear();
         self.groups.shrink_to(BATCH_MAX);
         std::mem::take(&mut self.waiting_with_groups)
+    }
+
+    /// A share group had no room for this message.
+    pub(super) fn refuse(&mut self, message: u32) {
+        self.refused.push(message);
+    }
+
+    /// The messages that found no room: one entry for each receiver that had none.
+    pub(super) fn take_refused(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.refused)
     }
 
     /// Something was appended that is not collected here.

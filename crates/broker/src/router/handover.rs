@@ -43,14 +43,21 @@ impl Router {
     }
 
     /// Gives messages to members that were published just now, and came back from those who had been chosen: `returned`
-    /// says from whom. As [`Router::redispatch`], behind what waits.
-    pub(crate) fn choose_again(&self, returned: Vec<(u64, Delivery)>, now: Instant, rng: &mut Rng) {
+    /// says from whom. As [`Router::redispatch`], behind what waits. A message that finds no room goes to `refused`, by
+    /// [`Delivery::message`].
+    pub(crate) fn choose_again(
+        &self,
+        returned: Vec<(u64, Delivery)>,
+        now: Instant,
+        refused: &mut Vec<u32>,
+        rng: &mut Rng,
+    ) {
         for (number, delivery) in &returned {
             self.keys_done(HeldKey::of(delivery), *number);
         }
         let deliveries = returned.into_iter().map(|(_, delivery)| delivery).collect();
         let now = self.clock.moment(now);
-        self.for_each_group(deliveries, |group, deliveries| group.wait(deliveries, now, rng));
+        self.for_each_group(deliveries, |group, deliveries| group.wait(deliveries, now, refused, rng));
     }
 
     fn for_each_group(

@@ -52,12 +52,14 @@ pub(super) struct Message<'a> {
     may_be_kept: bool,
     /// It is a message of its own to the log.
     is_begun: bool,
+    /// [`Delivery::message`].
+    number: u32,
     pub(super) now: Moment,
 }
 
 impl<'a> Message<'a> {
-    /// `may_be_kept`: there is a disk to keep it on.
-    pub(super) fn new(publication: &'a Publication, topic: u64, may_be_kept: bool, now: Moment) -> Self {
+    /// `may_be_kept`: there is a disk to keep it on. `number`: [`Delivery::message`].
+    pub(super) fn new(publication: &'a Publication, topic: u64, may_be_kept: bool, number: u32, now: Moment) -> Self {
         let Publication { topic: name, qos, retain, properties, expires_at, .. } = publication;
         let has_more = qos.is_acknowledged() || *retain || properties.is_some() || expires_at.is_some();
         let plain = PlainPublish::new(name, &publication.payload).filter(|_| !has_more);
@@ -77,6 +79,7 @@ impl<'a> Message<'a> {
             topic,
             may_be_kept,
             is_begun: qos.is_acknowledged(),
+            number,
             now,
         }
     }
@@ -95,6 +98,7 @@ impl<'a> Message<'a> {
             topic,
             may_be_kept: false,
             is_begun: false,
+            number: 0,
             now,
         }
     }
@@ -164,6 +168,7 @@ impl<'a> Message<'a> {
             expires_at: self.publication.and_then(|publication| publication.expires_at),
             share: share.group,
             share_key: share.key,
+            message: self.number,
         }
     }
 }

@@ -40,15 +40,19 @@ pub(crate) struct Published {
     pub(crate) reason: ReasonCode,
     /// When that may be said, if not later: see [`Flushed`].
     pub(crate) safe_at: SafeAt,
+    /// Its number in the batch, by which [`Flushed::refused`] names it; 0 at QoS 0.
+    pub(crate) message: u32,
 }
 
 /// What became of a batch.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Flushed {
     /// A receiver wants processor time.
     pub(crate) pressure: bool,
     /// When its messages may be acknowledged.
     pub(crate) safe_at: SafeAt,
+    /// QoS 1 and 2 messages that a receiver had no room for, by [`Published::message`]: one entry for each such receiver.
+    pub(crate) refused: Vec<u32>,
 }
 
 /// Who publishes.
@@ -84,7 +88,7 @@ impl Publisher {
     /// Routes one message to everybody who wants it. The receivers have it after [`Publisher::flush`].
     ///
     /// A refused message reaches nobody, but for one that cannot be retained for want of a disk, or that some of its receivers
-    /// have no room for: the others get it.
+    /// have no room for: the others get it. Who has no room is known for sure only after [`Publisher::flush`].
     pub(crate) fn publish(&mut self, router: &Router, publication: &Publication, now: Instant) -> Published {
         // First: whoever subscribes from here on gets it as a retained message, whoever has, by what follows; and a
         // page of retained messages that holds the one before goes out before this one is taken from a queue.
@@ -92,29 +96,32 @@ impl Publisher {
         if publication.retain {
             match router.retain(publication, self.origin.own.is_none(), now) {
                 Ok(at) => safe_at = at,
-                Err(NotRetained::Refused(reason)) => return Published { reason, safe_at },
+                Err(NotRetained::Refused(reason)) => return Published { reason, safe_at, message: 0 },
                 Err(NotRetained::DiskBehind) => is_disk_behind = true,
             }
         }
         let matches = self.routes.get_or_insert_default().find(router, &publication.topic);
         let mut delivered = Delivered { is_over_quota: is_disk_behind, is_wanted: publication.retain };
-        let (reason, is_full) = FANOUT.with_borrow_mut(|fanout| {
-            let is_held = router.durable.is_some() && self.origin.begin(publication, fanout);
+        let (reason, is_full, number) = FANOUT.with_borrow_mut(|fanout| {
+            // Messages of QoS 0 mostly do without.
+            let number = if publication.qos.is_acknowledged() { fanout.begin_message() } else { 0 };
+            let is_held = router.durable.is_some() && self.origin.hold(publication, fanout);
             if !matches.is_empty() {
+                let may_be_kept = router.durable.is_some();
                 let mut message =
-                    Message::new(publication, matches.topic, router.durable.is_some(), router.clock.moment(now));
+                    Message::new(publication, matches.topic, may_be_kept, number, router.clock.moment(now));
                 self.origin.deliver(router, matches, &mut message, fanout, &mut delivered);
             }
             let reason = delivered.reason();
             if is_held && reason.is_error() {
                 fanout.release(); // [MQTT-4.3.3-9]
             }
-            (reason, fanout.is_full())
+            (reason, fanout.is_full(), number)
         });
         if is_full {
             self.origin.hand_over(router, now);
         }
-        Published { reason, safe_at }
+        Published { reason, safe_at, message: number }
     }
 
     /// As [`Publisher::publish`], for a message to a topic that was published to lately, and may be again: if it may,
@@ -150,7 +157,11 @@ impl Publisher {
     /// Hands the collected messages to their receivers, each of whom is woken once.
     pub(crate) fn flush(&mut self, router: &Router, now: Instant) -> Flushed {
         self.origin.hand_over(router, now);
-        FANOUT.with_borrow_mut(|fanout| Flushed { pressure: fanout.take_pressure(), safe_at: fanout.take_safe_at() })
+        FANOUT.with_borrow_mut(|fanout| Flushed {
+            pressure: fanout.take_pressure(),
+            safe_at: fanout.take_safe_at(),
+            refused: fanout.take_refused(),
+        })
     }
 
     /// Whether a subscription of a client matches the topic.
@@ -200,25 +211,23 @@ impl Origin {
     #[cold]
     fn give_what_is_left(&mut self, router: &Router, now: Instant) {
         let (returned, waiting) = FANOUT.with_borrow_mut(|fanout| (fanout.take_returned(), fanout.take_waiting()));
+        let mut refused = Vec::new();
         if !returned.is_empty() {
-            router.choose_again(returned, now, &mut self.rng);
+            router.choose_again(returned, now, &mut refused, &mut self.rng);
         }
         for (group, delivery) in waiting {
-            group.wait(std::iter::once(delivery), router.clock.moment(now), &mut self.rng);
+            group.wait(std::iter::once(delivery), router.clock.moment(now), &mut refused, &mut self.rng);
         }
+        FANOUT.with_borrow_mut(|fanout| refused.into_iter().for_each(|message| fanout.refuse(message)));
         // What was meant for a member that keeps nothing may be kept now.
         if let Some(durable) = router.durable() {
             FANOUT.with_borrow_mut(|fanout| fanout.append_until(durable.all_messages()));
         }
     }
 
-    /// Begins a message that may be kept. Keeps the Packet Identifier of one of QoS 2 whose publisher is known after a
-    /// restart `[MQTT-4.3.3-10]`; whether that is so.
-    fn begin(&self, publication: &Publication, fanout: &mut Fanout) -> bool {
-        if !publication.qos.is_acknowledged() {
-            return false; // messages of QoS 0 mostly do without
-        }
-        fanout.begin_message();
+    /// Keeps the Packet Identifier of a QoS 2 message whose publisher is known after a restart `[MQTT-4.3.3-10]`; whether
+    /// that is so.
+    fn hold(&self, publication: &Publication, fanout: &mut Fanout) -> bool {
         let ack = publication.ack.filter(|ack| ack.qos == QoS::ExactlyOnce);
         let queue = ack.and_then(|_| self.own.as_ref()?.keeps_in());
         let held = ack.zip(queue).map(|(ack, queue)| queue.publishes(ack.packet_id));

@@ -89,13 +89,6 @@ impl Waiting {
     }
 }
 
-/// Where in the line.
-#[derive(Debug, Clone, Copy)]
-enum Place {
-    First,
-    Last,
-}
-
 impl Line {
     /// Whether it would be too early to ask all members again.
     fn was_refused_lately(&self, now: Nanos) -> bool {
@@ -149,17 +142,32 @@ impl SharedGroup {
 
     /// Gives messages to members, or keeps them until one is connected and has room: as they were published, for whoever
     /// gets them has terms of its own. They are newer than what waits. QoS 0 does not wait.
-    pub(super) fn wait(self: &Arc<Self>, deliveries: impl Iterator<Item = Delivery>, now: Moment, rng: &mut Rng) {
+    ///
+    /// A QoS 1 or 2 message that finds no room goes to `refused`, by [`Delivery::message`], and so do those behind it: a
+    /// smaller one would get before it.
+    pub(super) fn wait(
+        self: &Arc<Self>,
+        deliveries: impl Iterator<Item = Delivery>,
+        now: Moment,
+        refused: &mut Vec<u32>,
+        rng: &mut Rng,
+    ) {
         let goes_on = self.change_line(|line| {
             // Members that have got room look here; this is for those that have it and had no reason to look. Not for each
             // message: to ask all of them in vain is dear.
             let had_some = !line.queue.is_empty();
             let goes_on = !line.was_refused_lately(now.nanos) && self.dispatch_some(line, now, rng);
+            let mut is_full = false;
             for delivery in deliveries {
                 let may_go = !line.exists() || !delivery.published_qos.is_acknowledged();
                 let left = if may_go { self.place(delivery, now, rng) } else { Some(delivery) };
+                let Some(delivery) = left else { continue };
+                let refuses = is_full && delivery.published_qos.is_acknowledged();
+                let left = if refuses { Some(delivery) } else { self.keep(line, delivery, now) };
                 if let Some(delivery) = left {
-                    self.keep(line, delivery, Place::Last, now);
+                    is_full = true;
+                    self.refuse();
+                    refused.push(delivery.message);
                 }
             }
             // Who takes the last one in memory has the next page read.
@@ -172,7 +180,7 @@ impl SharedGroup {
     }
 
     /// Gives messages to others that a member had, or was to have, and that are older than what waits. What nobody takes
-    /// waits in front.
+    /// waits in front, whatever the limits say: its publishers have been told that it is taken.
     pub(super) fn give_to_others(&self, deliveries: impl Iterator<Item = Delivery>, now: Moment, rng: &mut Rng) {
         self.change_line(|line| {
             let mut left = Vec::new();
@@ -182,7 +190,7 @@ impl SharedGroup {
                 left.extend(if may_go { self.place(delivery, now, rng) } else { Some(delivery) });
             }
             for delivery in left.into_iter().rev() {
-                self.keep(line, delivery, Place::First, now);
+                self.keep_first(line, delivery);
             }
         });
     }
@@ -328,33 +336,43 @@ impl SharedGroup {
         true
     }
 
-    /// Puts a message into the line, if it may wait and there is room.
-    fn keep(&self, line: &mut Line, delivery: Delivery, place: Place, now: Moment) {
-        let delivery = delivery.as_published();
-        if !delivery.qos.is_acknowledged() {
-            self.drop_unacknowledged();
-            return;
-        }
-        let delivery = self.kept(delivery);
+    /// Puts a message at the end of the line, if it may wait; it comes back where there is no room.
+    fn keep(&self, line: &mut Line, delivery: Delivery, now: Moment) -> Option<Delivery> {
+        let delivery = self.may_wait(delivery)?;
         let GroupQueues { limits, budget, metrics, .. } = &*self.queues;
-        if let Some(stored) = delivery.stored.map(Stored::of) {
-            match place {
-                // Members had so much at most.
-                Place::First => line.queue.push_front(delivery, budget),
-                Place::Last if line.tail.is_empty() && !line.tail.is_being_read() && line.queue.is_short() => {
-                    line.queue.append(delivery, Reader::Absent);
-                }
-                Place::Last => line.tail.add(stored.sequence(), delivery.template.len()),
+        match delivery.stored.map(Stored::of) {
+            Some(_) if line.queue.is_short() && line.tail.is_empty() && !line.tail.is_being_read() => {
+                line.queue.append(delivery, Reader::Absent);
             }
-            return;
+            Some(stored) => line.tail.add(stored.sequence(), delivery.template.len()),
+            None => {
+                let fits = line.queue.fits(&delivery, Reader::Absent, limits, budget, now.at);
+                metrics.dropped_expired.add(line.queue.take_expired().messages);
+                if !fits {
+                    return Some(delivery);
+                }
+                line.queue.append(delivery, Reader::Absent);
+            }
         }
-        // What waits here is booked on nobody.
-        let dropped = match place {
-            Place::First => line.queue.push_before(delivery, Reader::Absent, limits, budget, now.at),
-            Place::Last => line.queue.push(delivery, Reader::Absent, limits, budget, now.at),
-        };
-        metrics.dropped_queue_full.add(dropped.messages);
-        metrics.dropped_expired.add(line.queue.take_expired().messages);
+        None
+    }
+
+    /// Puts a message at the front of the line, if it may wait. Members had so much at most.
+    fn keep_first(&self, line: &mut Line, delivery: Delivery) {
+        if let Some(delivery) = self.may_wait(delivery) {
+            let delivery = if delivery.stored.is_none() { delivery.detach() } else { delivery };
+            line.queue.push_front(delivery, &self.queues.budget);
+        }
+    }
+
+    /// A message as it waits; `None`: it is of QoS 0, and is dropped.
+    fn may_wait(&self, delivery: Delivery) -> Option<Delivery> {
+        let delivery = delivery.as_published();
+        if delivery.qos.is_acknowledged() {
+            return Some(self.kept(delivery));
+        }
+        self.drop_unacknowledged();
+        None
     }
 
     /// Changes what waits, and tells the budget of all queues. The lock keeps two dispatchers from mixing up the order;
