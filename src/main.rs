@@ -4,6 +4,7 @@
 mod broker;
 mod logging;
 mod passwd;
+mod sessions;
 mod store;
 
 use std::process::ExitCode;
@@ -24,12 +25,18 @@ enum Command {
     Broker(broker::BrokerArgs),
     /// Writes password files.
     Passwd(passwd::PasswdArgs),
-    /// Looks into a data directory.
+    /// Looks into a data directory, and removes sessions from it.
     ///
-    /// Nothing in it is changed, and no broker gets it meanwhile. Ends with 0 where all is fine, with 1 where something is
-    /// damaged, and with 2 where something cannot be read or was written by another version, or a broker uses the directory.
+    /// No broker gets it meanwhile, and nothing but `prune` changes anything. Ends with 0 where all is fine, with 1 where
+    /// something is damaged, and with 2 where something cannot be read or was written by another version, or a broker uses the
+    /// directory.
     #[command(subcommand)]
     Store(store::StoreCommand),
+    /// Lists and removes the sessions in a data directory that no broker uses.
+    ///
+    /// Ends with 2 where the directory cannot be used, or there is no such session.
+    #[command(subcommand)]
+    Sessions(sessions::SessionsCommand),
     /// Loads brokers and measures them.
     #[command(subcommand)]
     Loadgen(tenbin_loadgen::Command),
@@ -44,6 +51,7 @@ fn main() -> ExitCode {
         Command::Broker(arguments) => broker::run(&arguments).map_err(|error| error.to_string()),
         Command::Passwd(arguments) => passwd::run(&arguments).map_err(|error| error.to_string()),
         Command::Store(command) => return store::run(&command),
+        Command::Sessions(command) => return sessions::run(command),
         Command::Loadgen(command) => tenbin_loadgen::run(command).map_err(|error| error.to_string()),
         Command::Explain(arguments) => tenbin_explain::run(&arguments).map_err(|error| error.to_string()),
         Command::Simulate(arguments) => tenbin_simulator::run(&arguments).map_err(|error| error.to_string()),

@@ -5,7 +5,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use tenbin_broker::Config;
+use tenbin_broker::session_administration::{AdministrationError, SessionFilter, list_sessions, remove_sessions};
 use tenbin_broker::store_inspection::{DumpOptions, Found, InspectionError, check, dump};
+
+use crate::sessions::{self, SessionsError};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
@@ -13,6 +17,11 @@ pub(crate) enum StoreCommand {
     Check(DirectoryArgs),
     /// Shows what a data directory holds that no broker uses, a JSON object a line.
     Dump(DumpArgs),
+    /// Removes sessions from a data directory that no broker uses, with their subscriptions, messages and Wills.
+    ///
+    /// At least one condition is needed; all of them have to hold. Prints the sessions, a JSON object a line. Wills are not
+    /// published. Ends with 2 where the directory or the configuration cannot be used.
+    Prune(PruneArgs),
 }
 
 #[derive(Debug, Args)]
@@ -33,12 +42,52 @@ pub(crate) struct DumpArgs {
     payloads: bool,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct PruneArgs {
+    #[command(flatten)]
+    at: DirectoryArgs,
+    /// Prints the sessions and removes nothing.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    which: PruneConditions,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct PruneConditions {
+    /// Sessions of this user.
+    #[arg(long, value_name = "NAME", conflicts_with = "anonymous")]
+    user: Option<String>,
+    /// Sessions of anonymous clients.
+    #[arg(long, conflicts_with = "realm")]
+    anonymous: bool,
+    /// Sessions of users of this realm.
+    #[arg(long, value_name = "REALM")]
+    realm: Option<String>,
+    /// Sessions whose last connection came through this listener.
+    #[arg(long, value_name = "NAME")]
+    listener: Option<String>,
+    /// Sessions whose user or listener is missing in this configuration file and the password files that it names.
+    #[arg(long, value_name = "FILE")]
+    orphaned: Option<PathBuf>,
+}
+
 pub(crate) fn run(command: &StoreCommand) -> ExitCode {
     let mut out = BufWriter::new(io::stdout().lock());
     let found = match command {
         StoreCommand::Check(DirectoryArgs { directory }) => check(directory, &mut out),
         StoreCommand::Dump(DumpArgs { at, messages, payloads }) => {
             dump(&at.directory, DumpOptions { messages: *messages, payloads: *payloads }, &mut out)
+        }
+        StoreCommand::Prune(PruneArgs { at, dry_run, which }) => {
+            return sessions::finish(which.filter().and_then(|filter| {
+                let work = if *dry_run { list_sessions } else { remove_sessions };
+                let count = work(&at.directory, &filter, &mut out)?;
+                out.flush().map_err(AdministrationError::Output)?;
+                let _ = writeln!(io::stderr(), "{count} sessions {}", if *dry_run { "selected" } else { "removed" });
+                Ok(())
+            }));
         }
     };
     let found = found.and_then(|found| Ok(out.flush().map(|()| found)?));
@@ -53,6 +102,20 @@ pub(crate) fn run(command: &StoreCommand) -> ExitCode {
     }
 }
 
+impl PruneConditions {
+    fn filter(&self) -> Result<SessionFilter, SessionsError> {
+        let Self { user, anonymous, realm, listener, orphaned } = self;
+        Ok(SessionFilter {
+            user: user.clone(),
+            anonymous: *anonymous,
+            realm: realm.clone(),
+            listener: listener.clone(),
+            orphaned_in: orphaned.as_deref().map(Config::read).transpose()?,
+            ..SessionFilter::default()
+        })
+    }
+}
+
 fn code_of(found: Found) -> ExitCode {
     match found {
         found if found.is_fine() => ExitCode::SUCCESS,
@@ -63,4 +126,4 @@ fn code_of(found: Found) -> ExitCode {
 
 const DAMAGED: u8 = 1;
 /// As for wrong arguments.
-const CANNOT_BE_READ: u8 = 2;
+pub(crate) const CANNOT_BE_READ: u8 = 2;

@@ -1,4 +1,4 @@
-//! `tenbin store check` and `dump`, on what a broker has left.
+//! `tenbin store` and `tenbin sessions`, on what a broker has left.
 
 mod support;
 
@@ -242,10 +242,12 @@ fn a_directory_that_a_broker_uses_or_that_is_none_is_refused_in_one_line() {
 #[test]
 fn help_says_what_there_is_and_wrong_arguments_are_no_damage() {
     for (arguments, words) in [
-        (&["store", "--help"][..], &["check", "dump"][..]),
+        (&["store", "--help"][..], &["check", "dump", "prune"][..]),
         (&["store", "check", "--help"], &["<DIRECTORY>"]),
         (&["store", "dump", "--help"], &["<DIRECTORY>", "--messages", "--payloads"]),
-        (&["--help"], &["store"]),
+        (&["store", "prune", "--help"], &["--dry-run", "--orphaned", "--user", "--anonymous", "--realm", "--listener"]),
+        (&["sessions", "--help"], &["list", "remove"]),
+        (&["--help"], &["store", "sessions"]),
     ] {
         let output = command(arguments);
         let help = String::from_utf8_lossy(&output.stdout).into_owned();

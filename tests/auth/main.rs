@@ -4,6 +4,7 @@
 mod support;
 
 mod acl;
+mod administration;
 mod command;
 mod embedded;
 mod exchange;
@@ -13,4 +14,5 @@ mod realms;
 mod reload;
 mod scram_client;
 mod sessions;
+mod stage;
 mod wills;

@@ -6,62 +6,9 @@ use std::net::SocketAddr;
 use tenbin_broker::auth::PasswordFile;
 use tenbin_codec::{ProtocolVersion, QoS, ReasonCode};
 
-use crate::guarded::{Passwords, USERS, as_user, with_password};
-use crate::support::{BrokerProcess, ConfigFile, DataDirectory, PATIENCE, RawClient, lasting, share};
-
-/// A data directory, and a directory for password files.
-struct Stage {
-    data: DataDirectory,
-    config: ConfigFile,
-    files: tempfile::TempDir,
-}
-
-impl Stage {
-    fn new() -> Self {
-        let files = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("ours to write");
-        Self { data: DataDirectory::new(), config: ConfigFile::new(""), files }
-    }
-
-    /// A path of a password file, as a configuration may write it.
-    fn path(&self, name: &str) -> String {
-        format!("{}/{name}", self.files.path().display())
-    }
-
-    /// Makes a password file.
-    fn passwords(&self, name: &str, users: &[(&str, &str)]) {
-        let passwords = Passwords::of(users);
-        fs::create_dir_all(self.files.path().join(name).parent().expect("a file")).expect("ours to write");
-        fs::copy(passwords.path(), self.path(name)).expect("ours to write");
-    }
-
-    /// Configures listeners: name, password file, further keys.
-    fn configure(&self, listeners: &[(&str, &str, &str)]) {
-        let listener = |(name, file, more): &(&str, &str, &str)| {
-            let file = self.path(file);
-            format!("[[listeners]]\nname = {name:?}\naddress = \"127.0.0.1:0\"\npassword_file = {file:?}\n{more}\n")
-        };
-        let text = listeners.iter().map(listener).collect::<String>();
-        fs::write(self.config.path(), text).expect("ours to write");
-    }
-
-    fn start(&self) -> BrokerProcess {
-        let data = self.data.path().to_str().expect("a readable name");
-        let listeners = fs::read_to_string(self.config.path()).expect("ours").matches("[[listeners]]").count();
-        BrokerProcess::start_listening(&["--data", data, "--config", self.config.path()], listeners)
-    }
-
-    /// Fifty acknowledged messages wait for alice's session.
-    fn fifty_wait(&self, broker: &BrokerProcess) {
-        let mut alice = broker.connect(as_user(lasting(ProtocolVersion::V5, "alice-1"), "alice"));
-        alice.subscribe("work", QoS::AtLeastOnce);
-        alice.disconnect();
-        let mut publisher = broker.connect(as_user(lasting(ProtocolVersion::V5, "publisher"), "bob"));
-        for number in 0..50 {
-            assert_eq!(publisher.publish("work", &number.to_string(), QoS::AtLeastOnce), ReasonCode::Success);
-        }
-        publisher.disconnect();
-    }
-}
+use crate::guarded::{USERS, as_user, with_password};
+use crate::stage::Stage;
+use crate::support::{BrokerProcess, PATIENCE, RawClient, lasting, share};
 
 fn reload(broker: &BrokerProcess) {
     let before = broker.log().count("reloaded", usize::MAX, std::time::Duration::ZERO);

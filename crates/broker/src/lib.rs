@@ -45,7 +45,7 @@ pub use auth::{Authenticator, Authorizer};
 pub use broker::{Broker, BrokerBuilder, StartError};
 pub use config::{Config, ConfigError};
 pub use descriptors::raise_descriptor_limit;
-pub use durable::{StoreError, inspection as store_inspection};
+pub use durable::{StoreError, administration as session_administration, inspection as store_inspection};
 pub use metrics::MetricsSnapshot;
 pub use outbox::WhenFull;
 pub use tenbin_balancer::Policy;

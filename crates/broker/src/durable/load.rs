@@ -20,7 +20,7 @@ use super::record::{
 };
 use super::wall_clock::WallClock;
 use super::{Changes, Durable, DurableSession, NUMBERS_KEY, RUN_KEY, SafeAt, StoreError, speeds};
-use crate::auth::{Principal, Standing};
+use crate::auth::{Access, Principal, Standing};
 use crate::lifecycle;
 use crate::registry::{Client, PendingWill};
 use crate::router::Grant;
@@ -246,22 +246,9 @@ impl Loading<'_> {
         (session, queue)
     }
 
-    /// Who the owner is now. One whose listener is not configured any more came through another one that it may come
-    /// through, if it does not matter which.
     fn principal(&self, owner: &Owner, client_id: &Text) -> Principal {
-        let access = &self.shared.access;
-        let is_welcome = |principal: &Principal| access.standing(principal) != Standing::Revoked;
-        let before = owner.principal(client_id.clone());
         let listeners = self.shared.config.all_listeners().map(|listener| listener.name()).collect::<Vec<_>>();
-        if listeners.contains(&before.listener) {
-            return before;
-        }
-        let elsewhere = listeners.into_iter().map(|listener| Principal { listener, ..before.clone() });
-        let mut candidates = elsewhere.filter(is_welcome);
-        match candidates.next() {
-            Some(first) if candidates.all(|other| access.is_same_user(&first, &other)) => first,
-            _ => before,
-        }
+        owner_now(&self.shared.access, &listeners, owner.principal(client_id.clone()))
     }
 
     /// A session stays whose user or listener is not configured.
@@ -361,5 +348,19 @@ impl Loading<'_> {
             None => lifecycle::publish_will(shared, &of_no_session(&principal), record.will, self.now),
         };
         self.durable.forget_will_when(safe_at, client_id, number);
+    }
+}
+
+/// Who the owner of a session is now. One whose listener is not configured any more came through another one that it may
+/// come through, if it does not matter which.
+pub(super) fn owner_now(access: &Access, listeners: &[Arc<str>], before: Principal) -> Principal {
+    if listeners.contains(&before.listener) {
+        return before;
+    }
+    let elsewhere = listeners.iter().map(|listener| Principal { listener: Arc::clone(listener), ..before.clone() });
+    let mut candidates = elsewhere.filter(|principal| access.standing(principal) != Standing::Revoked);
+    match candidates.next() {
+        Some(first) if candidates.all(|other| access.is_same_user(&first, &other)) => first,
+        _ => before,
     }
 }

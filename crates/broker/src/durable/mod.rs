@@ -3,6 +3,7 @@
 //! Written where it changes, under the lock or lease under which it changes in memory, so that what is on disk has the
 //! same order. A [`SafeAt`] says when; nobody waits for it but whoever acknowledges.
 
+pub mod administration;
 mod asked_wake;
 mod bytes;
 mod endings;

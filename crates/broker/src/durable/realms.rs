@@ -52,7 +52,7 @@ fn encode(realms: &[KnownRealm]) -> Vec<u8> {
     record
 }
 
-fn decode(record: &[u8]) -> Result<Vec<KnownRealm>, RecordError> {
+pub(super) fn decode(record: &[u8]) -> Result<Vec<KnownRealm>, RecordError> {
     let mut fields = Fields::of(record, VERSION)?;
     let mut realms = Vec::new();
     while !fields.is_empty() {
@@ -66,7 +66,7 @@ fn decode(record: &[u8]) -> Result<Vec<KnownRealm>, RecordError> {
 /// How long a start or a reload waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(2);
 const VERSION: u8 = 1;
-const REALMS_KEY: &[u8] = b"realms";
+pub(super) const REALMS_KEY: &[u8] = b"realms";
 
 #[cfg(test)]
 mod tests {

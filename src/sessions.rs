@@ -1,0 +1,87 @@
+//! `tenbin sessions`.
+
+use std::fmt;
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use tenbin_broker::ConfigError;
+use tenbin_broker::session_administration::{AdministrationError, SessionFilter, list_sessions, remove_sessions};
+
+use crate::store::CANNOT_BE_READ;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionsCommand {
+    /// Shows the sessions of a data directory, a JSON object a line.
+    List {
+        /// The data directory, as `tenbin broker --data` has it.
+        directory: PathBuf,
+    },
+    /// Removes sessions with their subscriptions, messages and Wills; prints them, a JSON object a line.
+    Remove {
+        /// The data directory, as `tenbin broker --data` has it.
+        directory: PathBuf,
+        /// Client Identifiers of the sessions. Where one has no session, nothing is removed.
+        #[arg(required = true)]
+        client_ids: Vec<String>,
+    },
+}
+
+/// Why sessions were not listed or removed.
+#[derive(Debug)]
+pub(crate) enum SessionsError {
+    Config(ConfigError),
+    Administration(AdministrationError),
+}
+
+pub(crate) fn run(command: SessionsCommand) -> ExitCode {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let done = match command {
+        SessionsCommand::List { directory } => list_sessions(&directory, &SessionFilter::default(), &mut out),
+        SessionsCommand::Remove { directory, client_ids } => {
+            let filter = SessionFilter { client_ids, ..SessionFilter::default() };
+            remove_sessions(&directory, &filter, &mut out)
+        }
+    };
+    let done = done.and_then(|_| out.flush().map_err(AdministrationError::Output));
+    finish(done.map_err(SessionsError::from))
+}
+
+/// Says what went wrong.
+pub(crate) fn finish(done: Result<(), SessionsError>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads has read enough.
+        Err(SessionsError::Administration(AdministrationError::Output(error)))
+            if error.kind() == ErrorKind::BrokenPipe =>
+        {
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "tenbin: {error}");
+            ExitCode::from(CANNOT_BE_READ)
+        }
+    }
+}
+
+impl fmt::Display for SessionsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Administration(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<ConfigError> for SessionsError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl From<AdministrationError> for SessionsError {
+    fn from(error: AdministrationError) -> Self {
+        Self::Administration(error)
+    }
+}
