@@ -62,9 +62,9 @@ fn subscriptions_of_one_client() {
 
 #[test]
 fn bytes_of_the_subscriptions_of_one_client() {
-    // Two filters of ten levels with a wildcard, or fourteen without.
+    // Three filters of ten levels with a wildcard, or fourteen without.
     let broker = broker_with("[sessions]\nsubscription_bytes_maximum = 8000");
-    for (last, fit) in [("x", 14), ("+", 2)] {
+    for (last, fit) in [("x", 14), ("+", 3)] {
         let mut client = broker.v5("client");
         let filter = |number: usize| format!("{number}/1/2/3/4/5/6/7/8/{last}");
         let subscribe = |client: &mut RawClient, number| {

@@ -28,6 +28,7 @@ mod durable;
 mod expiry;
 mod half_closed;
 mod lifecycle;
+mod memory;
 mod metrics;
 mod net;
 mod outbox;

@@ -10,7 +10,7 @@ use tenbin_session::{Publication, Session, SessionExpiry};
 use crate::auth::enforcement;
 use crate::durable::{Durable, SafeAt, Stored, place};
 use crate::outbox::Booked;
-use crate::registry::{Client, Lease, PendingWill};
+use crate::registry::{ChargedWill, Client, Lease, PendingWill};
 use crate::router::{HeldKey, Published, Publisher};
 use crate::shared::Shared;
 
@@ -20,7 +20,7 @@ pub(crate) struct ConnectionEnd {
     /// The messages under way.
     pub(crate) session: Session,
     /// The Will, unless DISCONNECT 0x00 took it away `[MQTT-3.14.4-3]`.
-    pub(crate) will: Option<Box<Will>>,
+    pub(crate) will: Option<Box<ChargedWill>>,
     /// How long the session goes on.
     pub(crate) expiry: SessionExpiry,
     /// When what has become of messages is safe.
@@ -171,7 +171,7 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
     shared.router.keys_done(orphans.iter().filter_map(HeldKey::of), lease.client.number);
     let ends_now = end.expiry == SessionExpiry::AtDisconnect;
     if let Some(will) = end.will {
-        let delay = Duration::from_secs(u64::from(will.delay_interval.unwrap_or(0)));
+        let delay = Duration::from_secs(u64::from(will.will.delay_interval.unwrap_or(0)));
         match now.checked_add(delay) {
             Some(due) if !delay.is_zero() && !ends_now => {
                 lease.state.will = Some(Box::new(PendingWill { will: *will, due }))
@@ -255,6 +255,7 @@ fn finish(shared: &Shared, mut lease: Lease) {
     }
     lease.client.outbox.close();
     lease.state.ended = true;
+    lease.state.charge = None;
     shared.registry.remove(&lease.client);
 }
 
@@ -307,8 +308,8 @@ pub(crate) fn schedule(shared: &Shared, lease: &mut Lease, now: Instant) {
 }
 
 /// Publishes the Will of a session, and forgets it when whoever is to have it is sure to.
-fn publish_kept_will(shared: &Shared, lease: &mut Lease, will: Will, now: Instant) {
-    let safe_at = publish_will(shared, &lease.client, will, now);
+fn publish_kept_will(shared: &Shared, lease: &mut Lease, will: ChargedWill, now: Instant) {
+    let safe_at = publish_will(shared, &lease.client, will.will, now);
     if let Some(durable) = &shared.durable {
         durable.will_published(lease, safe_at);
     }

@@ -16,6 +16,7 @@ use crate::descriptors;
 use crate::durable::{self, Durable, SafeAt};
 use crate::expiry::ExpiryQueue;
 use crate::half_closed::HalfClosed;
+use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits, WhenFull};
 use crate::registry::{Client, ClientRegistry, RememberedSpeeds};
@@ -46,6 +47,7 @@ pub(crate) struct Shared {
     pub(crate) durable: Option<Arc<Durable>>,
     pub(crate) expiry: ExpiryQueue,
     pub(crate) budget: Arc<Budget>,
+    pub(crate) memory: Arc<Memory>,
     /// Of the sessions.
     queues: Arc<OutboxCommon>,
     pub(crate) admission: Admission,
@@ -120,6 +122,7 @@ impl Shared {
             threads,
             budget,
             connections_maximum,
+            memory: Memory::new(config.memory_limits()),
             connections: AtomicUsize::new(0),
             stopping: watch::Sender::new(false),
             assigned_ids: AtomicUsize::new(0),

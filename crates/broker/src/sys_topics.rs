@@ -166,10 +166,24 @@ fn figures(shared: &Shared, metrics: &MetricsSnapshot, uptime: Duration) -> Vec<
         ("load_reports/rejected", metrics.load_reports_rejected),
     ];
     let mut figures: Vec<_> = numbers.map(|(name, value)| (name.to_owned(), value.to_string())).into();
+    figures.extend(memory_figures(shared));
     figures.extend(shared.durable.iter().flat_map(|durable| state_figures(durable)));
     figures.extend(shared.durable.iter().flat_map(|durable| spool_figures(durable)));
     figures.push(("version".to_owned(), format!("tenbin version {}", env!("CARGO_PKG_VERSION"))));
     figures.push(("uptime".to_owned(), format!("{} seconds", uptime.as_secs())));
+    figures
+}
+
+/// Memory that clients make the broker keep, by kind.
+fn memory_figures(shared: &Shared) -> Vec<(String, String)> {
+    let (mut figures, mut all_refused) = (Vec::new(), 0);
+    for (kind, bytes, refused) in shared.memory.by_kind() {
+        all_refused += refused;
+        figures.push((format!("memory/{}/bytes", kind.name()), bytes.to_string()));
+        figures.push((format!("memory/{}/refused", kind.name()), refused.to_string()));
+    }
+    figures.push(("memory/bytes".to_owned(), shared.memory.used().to_string()));
+    figures.push(("memory/refused".to_owned(), all_refused.to_string()));
     figures
 }
 

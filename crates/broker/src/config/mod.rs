@@ -24,10 +24,11 @@ pub use crate::router::{NamePattern, OrderingKey, ShareRule, UnknownKey};
 
 use crate::admission::AdmissionLimits;
 use crate::auth::AclRule;
-use crate::registry::SpeedLimits;
+use crate::memory::MemoryLimits;
+use crate::registry::{SpeedLimits, SubscriptionLimits};
 use crate::router::{DecisionLimits, ShareRules};
 use crate::token_bucket::Rate;
-use tables::{Connections, Explain, Queue, Retained, Served, Sessions, Speeds, Store, Sys};
+use tables::{Connections, Explain, Limits, Queue, Retained, Served, Sessions, Speeds, Store, Sys};
 
 pub use tables::SyncWhen;
 
@@ -58,6 +59,8 @@ pub struct Config {
     pub capabilities: Served,
     /// Sessions and what they may hold.
     pub sessions: Sessions,
+    /// Memory that clients make the broker keep beside queues and retained messages.
+    pub limits: Limits,
     /// Messages that wait for a client.
     pub queue: Queue,
     /// Retained messages.
@@ -188,8 +191,19 @@ impl Config {
         topic_bytes_maximum.0 = topic_bytes_maximum.0.min(bytes);
     }
 
-    pub(crate) fn subscription_bytes_maximum(&self) -> usize {
-        self.sessions.subscription_bytes_maximum.get() as usize
+    /// Of one session.
+    pub(crate) fn subscription_limits(&self) -> SubscriptionLimits {
+        let Sessions { subscriptions_maximum, subscription_bytes_maximum, .. } = &self.sessions;
+        SubscriptionLimits { count: *subscriptions_maximum, bytes: subscription_bytes_maximum.get() as usize }
+    }
+
+    pub(crate) fn memory_limits(&self) -> MemoryLimits {
+        let Limits { bytes_maximum, user_bytes_maximum, address_bytes_maximum } = &self.limits;
+        MemoryLimits {
+            all: bytes_maximum.get() as usize,
+            user: user_bytes_maximum.get() as usize,
+            address: address_bytes_maximum.get() as usize,
+        }
     }
 
     pub(crate) fn will_bytes_maximum(&self) -> usize {
@@ -246,6 +260,7 @@ impl Default for Config {
             connections: Connections::default(),
             capabilities: Served::default(),
             sessions: Sessions::default(),
+            limits: Limits::default(),
             queue: Queue::default(),
             retained: Retained::default(),
             store: Store::default(),

@@ -109,7 +109,7 @@ pub struct Sessions {
     pub(super) topic_aliases_sent: Ranged<0, 65_535>,
     /// Subscriptions of one client.
     pub subscriptions_maximum: usize,
-    pub(super) subscription_bytes_maximum: Ranged<1024, 1_099_511_627_776>,
+    pub(super) subscription_bytes_maximum: Ranged<1024, 4_294_967_295>,
     pub(super) topic_bytes_maximum: Ranged<1, 65_535>,
     pub(super) topic_levels_maximum: Ranged<1, 1000>,
     pub(super) will_bytes_maximum: Ranged<0, 268_435_460>,
@@ -126,7 +126,7 @@ impl Default for Sessions {
             topic_alias_maximum: Ranged(10),
             topic_aliases_sent: Ranged(32),
             subscriptions_maximum: 10_000,
-            subscription_bytes_maximum: Ranged(64 << 20),
+            subscription_bytes_maximum: Ranged(32 << 20),
             topic_bytes_maximum: Ranged(65_535),
             topic_levels_maximum: Ranged(128),
             will_bytes_maximum: Ranged(131_072),
@@ -169,6 +169,25 @@ pub struct Retained {
 impl Default for Retained {
     fn default() -> Self {
         Self { messages_maximum: 1_000_000, bytes_maximum: 1 << 30 }
+    }
+}
+
+/// Bounds of the memory that clients make the broker keep beside queues and retained messages.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    pub(super) bytes_maximum: Ranged<1024, 1_099_511_627_776>,
+    pub(super) user_bytes_maximum: Ranged<1024, 1_099_511_627_776>,
+    pub(super) address_bytes_maximum: Ranged<1024, 1_099_511_627_776>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            bytes_maximum: Ranged(2 << 30),
+            user_bytes_maximum: Ranged(256 << 20),
+            address_bytes_maximum: Ranged(48 << 20),
+        }
     }
 }
 

@@ -22,7 +22,8 @@ use super::wall_clock::WallClock;
 use super::{Changes, Durable, DurableSession, NUMBERS_KEY, RUN_KEY, SafeAt, StoreError, speeds};
 use crate::auth::{Access, Principal, Standing};
 use crate::lifecycle;
-use crate::registry::{Client, PendingWill};
+use crate::memory::Kind;
+use crate::registry::{ChargedWill, Client, PendingWill, session_bytes};
 use crate::router::Grant;
 use crate::shared::Shared;
 
@@ -214,6 +215,9 @@ impl Loading<'_> {
         let mut lease = client.try_lease().expect("nobody else knows of it yet");
         let state = &mut *lease.state;
         state.established = true;
+        let account = shared.memory.account_of(&principal.identity, None);
+        state.charge = Some(account.charge_always(Kind::Sessions, session_bytes(client_id.len())));
+        client.outbox.charge_to(&account);
         let (session, queue) = self.messages_of(&record);
         state.session = Some(Box::new(session));
         state.has_unread = true;
@@ -223,7 +227,7 @@ impl Loading<'_> {
         state.expires_at = self.clock.to_instant_within(Duration::from_secs(record.expiry.into()), record.expires());
         shared.metrics.subscriptions.add(subscriptions.len() as u64);
         for (filter, grant) in subscriptions {
-            state.subscriptions.insert(&filter, grant);
+            state.subscriptions.restore(&filter, grant, &account);
             // Share groups keep members whose user is not known, for the messages that wait there: see `enforcement`.
             let is_allowed = || !filter.is_shared() || client.rights.check_subscription(&filter).is_ok();
             let is_routed = if is_known { is_allowed() } else { filter.is_shared() };
@@ -335,7 +339,9 @@ impl Loading<'_> {
                 record.due = self.clock.to_wall(Some(due));
                 self.changes.put(Table::Wills, will_key(client_id.as_bytes(), number), record.encode());
             }
-            lease.state.will = Some(Box::new(PendingWill { will: record.will, due }));
+            let account = shared.memory.account_of(&client.rights.principal().identity, None);
+            let will = ChargedWill::restored(record.will, &account);
+            lease.state.will = Some(Box::new(PendingWill { will, due }));
             lease.state.kept_will = Some(number);
             lifecycle::schedule(shared, &mut lease, self.now);
             return;

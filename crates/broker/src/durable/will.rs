@@ -36,7 +36,7 @@ impl Durable {
         let mut changes = Changes::default();
         let is_kept = lease.state.durable.is_some();
         let before = self.keep_session(lease, expiry, Some(now), &mut changes);
-        match lease.state.will.as_ref().map(|pending| (pending.will.clone(), pending.due)) {
+        match lease.state.will.as_ref().map(|pending| (pending.will.will.clone(), pending.due)) {
             Some((will, due)) => self.keep_will(lease, will, Some(due), &mut changes),
             None => forget_will(lease, &mut changes),
         }

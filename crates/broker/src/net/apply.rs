@@ -133,6 +133,8 @@ impl<S: Stream> ConnectionTask<S> {
         let mut added = 0;
         let mut changes = Changes::default();
         let capabilities = &self.shared.capabilities;
+        let Some(account) = self.lease.client.outbox.account() else { return Ok(()) };
+        let limits = self.shared.config.subscription_limits();
         let is_kept = self.lease.state.durable.is_some();
         let is_disk_behind = is_kept && self.shared.durable.as_ref().is_some_and(|durable| durable.is_congested());
         let reasons = subscribe.subscriptions.iter().map(|Subscription { filter, options }| {
@@ -159,14 +161,11 @@ impl<S: Stream> ConnectionTask<S> {
             if is_disk_behind {
                 return ReasonCode::QuotaExceeded;
             }
-            let sessions = &self.shared.config.sessions;
-            let bytes_maximum = self.shared.config.subscription_bytes_maximum();
-            if !subscriptions.has_room(filter, sessions.subscriptions_maximum, bytes_maximum) {
+            if !subscriptions.insert(filter, grant, limits, &account) {
                 return ReasonCode::QuotaExceeded;
             }
             lifecycle::joins(&self.shared, &self.lease.client, filter, now);
             self.shared.router.subscribe(filter, &self.lease.client.receiver(), grant, now);
-            subscriptions.insert(filter, grant);
             added += u64::from(is_new);
             if let Some(session) = &self.lease.state.durable {
                 changes.subscribed(session, filter, &grant);

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use tenbin_balancer::Acknowledged;
-use tenbin_codec::{Decoder, Packet, ReportCarriers, Will};
+use tenbin_codec::{Decoder, Packet, ReportCarriers};
 use tenbin_session::{Connection, Delivery, SessionExpiry};
 use tokio::time::Sleep;
 
@@ -29,7 +29,7 @@ use super::verdicts::Verdict;
 use crate::auth::enforcement::{self, NotKept};
 use crate::auth::{Answer, Standing};
 use crate::outbox::Control;
-use crate::registry::Lease;
+use crate::registry::{ChargedWill, Lease};
 use crate::router::Publisher;
 use crate::threads::Home;
 use crate::token_bucket::Rate;
@@ -89,7 +89,7 @@ pub(super) struct ConnectionTask<S> {
     pub(super) held_back: Option<Box<HeldBack>>,
     /// For a client with messages that are kept on disk.
     pub(super) storing: Option<Box<Storing>>,
-    pub(super) will: Option<Box<Will>>,
+    pub(super) will: Option<Box<ChargedWill>>,
     pub(super) session_expiry: SessionExpiry,
     pub(super) transport: Transport<S>,
     pub(super) throttle: Throttle,

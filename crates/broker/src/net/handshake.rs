@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::stream::Stream;
 use tenbin_codec::{
     ConnAck, Connect, DecodeError, Decoded, Decoder, Packet, ProtocolVersion, ReasonCode, ReportCarrier,
-    ReportCarriers, Text, Will, WriteBuffer,
+    ReportCarriers, Text, WriteBuffer,
 };
 use tenbin_session::handshake::negotiate;
 use tenbin_session::{Connection, Restored, Role, Session, SessionExpiry};
@@ -22,7 +22,8 @@ use super::weight::{DEFAULT_WEIGHT, weight_in};
 use crate::auth::{Action, AuthRequest, Principal};
 use crate::durable::{SafeAt, Stored, UnderWay, place};
 use crate::lifecycle::{self, Beginning, Begun};
-use crate::registry::{Lease, NoClaim};
+use crate::memory::{Kind, OverLimit};
+use crate::registry::{ChargedWill, Lease, NoClaim, session_bytes};
 use crate::shared::Shared;
 
 /// A connection whose CONNECT was accepted; its CONNACK waits to be written.
@@ -30,7 +31,7 @@ pub(super) struct Accepted {
     pub(super) lease: Lease,
     pub(super) connection: Connection,
     pub(super) decoder: Decoder,
-    pub(super) will: Option<Box<Will>>,
+    pub(super) will: Option<Box<ChargedWill>>,
     pub(super) session_expiry: SessionExpiry,
     pub(super) reauthentication: Option<Box<Reauthentication>>,
     pub(super) report_carriers: ReportCarriers,
@@ -187,6 +188,15 @@ async fn establish<S: Stream>(
     let in_flight = shared.config.in_flight_maximum();
     negotiated.limits.peer_receive_maximum = negotiated.limits.peer_receive_maximum.min(in_flight);
 
+    let account = shared.memory.account_of(&principal.identity, Some(peer.ip()));
+    let will = connect.will.take().filter(|will| shared.check_topic(&will.topic).is_ok());
+    let will = will.map(|will| ChargedWill::new(&will, &account).map(Box::new)).transpose();
+    let will = will.map_err(|OverLimit| ReasonCode::QuotaExceeded)?;
+    let bytes = session_bytes(principal.client_id.len());
+    let charge = match shared.registry.contains(&principal.client_id) {
+        true => account.charge_always(Kind::Sessions, bytes),
+        false => account.charge(Kind::Sessions, bytes).map_err(|OverLimit| ReasonCode::QuotaExceeded)?,
+    };
     let new_client = |number| shared.new_client(&principal, number, Instant::now());
     let claimed = shared.registry.claim(&principal, new_client).await;
     let mut lease = claimed.map_err(|none| match none {
@@ -196,10 +206,9 @@ async fn establish<S: Stream>(
     let now = Instant::now();
     lease.client.rights.renew(principal);
     lease.state.rights_epoch = rights_epoch;
-    let will = connect.will.take().filter(|will| shared.check_topic(&will.topic).is_ok());
-    let will = will.map(|will| Box::new(will.detach()));
+    lease.charge_to(&account, charge);
     let (clean_start, expiry) = (connect.clean_start, negotiated.session_expiry);
-    let beginning = Beginning { clean_start, expiry, will: will.as_deref() };
+    let beginning = Beginning { clean_start, expiry, will: will.as_deref().map(|will| &will.will) };
     if !lifecycle::may_begin(shared, &lease, &beginning, now) {
         tracing::info!(client = ?lease.client.id, "session cannot be kept, so that it is not begun");
         lifecycle::give_back(shared, lease, now);

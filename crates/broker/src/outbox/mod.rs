@@ -47,6 +47,7 @@ use pace::Behaviour;
 
 use crate::clock::Clock;
 use crate::durable::{Durable, Stored, StoredQueue, Tail};
+use crate::memory::Account;
 use crate::metrics::Metrics;
 
 /// Messages that wait for one client.
@@ -82,6 +83,9 @@ pub(crate) struct Outbox {
     /// Where messages for the session are on disk, if they are: kept, or passing through: see `passing`. Changed while there is
     /// no connection, or under the lock.
     stored: ArcSwapOption<StoredQueue>,
+    /// Of all that is kept for the client beside its messages; `None` = of nobody. Changed with the session's owner, before a
+    /// connection begins.
+    account: ArcSwapOption<Account>,
     /// Something waits on disk alone. Written under the lock, read by anybody for a hint; relaxed.
     has_tail: AtomicBool,
     /// More waits, there or in memory, than may: QoS 1 and 2 messages are to be refused. Written and read as `has_tail`.
@@ -203,6 +207,7 @@ impl Outbox {
             keeps_back,
             at_rest,
             stored,
+            account: ArcSwapOption::empty(),
             has_tail,
             is_over_quota,
             keeps_unacknowledged,
@@ -210,6 +215,16 @@ impl Outbox {
             lags,
             is_alarmed,
         }
+    }
+
+    /// The account of all that is kept for the client.
+    pub(crate) fn account(&self) -> Option<Arc<Account>> {
+        self.account.load_full()
+    }
+
+    /// What is kept for the client is charged there from now on.
+    pub(crate) fn charge_to(&self, account: &Arc<Account>) {
+        self.account.store(Some(Arc::clone(account)));
     }
 
     /// Receiver: tells whether its socket takes no more, so that nobody waits for it, and how many bytes are not in it.

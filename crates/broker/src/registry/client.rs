@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use bytes::Bytes;
 use tenbin_balancer::MemberLoad;
 use tenbin_codec::{Text, TopicFilter, Will};
 use tenbin_session::Session;
@@ -13,6 +14,7 @@ use super::NoClaim;
 use super::subscriptions::Subscriptions;
 use crate::auth::Rights;
 use crate::durable::{DurableSession, SafeAt};
+use crate::memory::{Account, Charge, Kind, OverLimit};
 use crate::outbox::{Control, Outbox};
 use crate::router::{Receiver, RetainedPages};
 
@@ -44,6 +46,8 @@ pub(crate) struct ClientState {
     /// What is under way of the last run is on disk: to be read when the client comes back.
     pub(crate) has_unread: bool,
     pub(crate) subscriptions: Subscriptions,
+    /// For the session itself, from its first lease to its end.
+    pub(crate) charge: Option<Charge>,
     /// Retained messages that SUBSCRIBEs have asked for and that are not sent yet.
     pub(crate) retained_pages: RetainedPages,
     /// Subscriptions that the router does not know: shared ones that are not allowed, and all others while the user is not
@@ -69,10 +73,17 @@ pub(crate) struct ClientState {
     pub(crate) scheduled: Option<Instant>,
 }
 
+/// A Will, with the charge for its memory.
+#[derive(Debug)]
+pub(crate) struct ChargedWill {
+    pub(crate) will: Will,
+    _charge: Charge,
+}
+
 /// A Will whose connection has ended.
 #[derive(Debug)]
 pub(crate) struct PendingWill {
-    pub(crate) will: Will,
+    pub(crate) will: ChargedWill,
     pub(crate) due: Instant,
 }
 
@@ -83,6 +94,44 @@ pub(crate) struct Lease {
     pub(crate) state: OwnedMutexGuard<ClientState>,
     claim: u64,
 }
+
+impl ChargedWill {
+    /// A copy of `will` that keeps no buffer of its CONNECT alive.
+    ///
+    /// # Errors
+    /// The account has no room for it.
+    pub(crate) fn new(will: &Will, account: &Arc<Account>) -> Result<Self, OverLimit> {
+        let charge = account.charge(Kind::Wills, will_bytes(will))?;
+        Ok(Self { will: will.detach(), _charge: charge })
+    }
+
+    /// A Will of the last run, whatever the limits say.
+    pub(crate) fn restored(will: Will, account: &Arc<Account>) -> Self {
+        let charge = account.charge_always(Kind::Wills, will_bytes(&will));
+        Self { will, _charge: charge }
+    }
+}
+
+/// About the bytes of memory that a Will costs.
+fn will_bytes(will: &Will) -> usize {
+    let bytes = WILL_BYTES + will.topic.as_bytes().len() + will.payload.len();
+    let Some(properties) = will.properties.as_deref() else { return bytes };
+    let texts = [&properties.content_type, &properties.response_topic].into_iter().flatten().map(Text::len);
+    let correlation = properties.correlation_data.iter().map(Bytes::len);
+    let user_properties =
+        properties.user_properties.iter().map(|user| USER_PROPERTY_BYTES + user.name.len() + user.value.len());
+    bytes + texts.chain(correlation).chain(user_properties).sum::<usize>()
+}
+
+/// Bytes of memory of a session that is away, with a Client Identifier of `id_bytes`: measured and rounded up. What the
+/// store has not written yet has a bound of its own.
+pub(crate) fn session_bytes(id_bytes: usize) -> usize {
+    SESSION_BYTES + id_bytes
+}
+
+const SESSION_BYTES: usize = 2048;
+const WILL_BYTES: usize = 256;
+const USER_PROPERTY_BYTES: usize = 64;
 
 impl Client {
     pub(crate) fn new(id: Text, number: u64, outbox: Arc<Outbox>, load: Arc<MemberLoad>, rights: Arc<Rights>) -> Self {
@@ -132,6 +181,16 @@ impl Client {
 }
 
 impl Lease {
+    /// The owner's account is charged for the session from now on, with all that it has. A new session brings its `charge`.
+    pub(crate) fn charge_to(&mut self, account: &Arc<Account>, charge: Charge) {
+        match &mut self.state.charge {
+            Some(known) => known.move_to(account),
+            None => self.state.charge = Some(charge),
+        }
+        self.client.outbox.charge_to(account);
+        self.state.subscriptions.move_to(account);
+    }
+
     /// Waits until a newer connection wants the session.
     pub(crate) async fn superseded(&self) {
         loop {

@@ -11,8 +11,9 @@ use dashmap::DashMap;
 use tenbin_codec::Text;
 
 use crate::auth::Principal;
-pub(crate) use client::{Client, Lease, PendingWill};
+pub(crate) use client::{ChargedWill, Client, Lease, PendingWill, session_bytes};
 pub(crate) use remembered_speeds::{KnownSpeed, RememberedSpeeds, SpeedChanges, SpeedKey, SpeedLimits};
+pub(crate) use subscriptions::SubscriptionLimits;
 
 /// The sessions of a broker, connected or not.
 ///

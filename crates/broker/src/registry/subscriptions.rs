@@ -1,15 +1,24 @@
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use tenbin_codec::TopicFilter;
 
+use crate::memory::{Account, Charge, Kind};
 use crate::router::{Grant, is_in_tree};
 
 /// The subscriptions of one session, and what they weigh.
 #[derive(Debug, Default)]
 pub(crate) struct Subscriptions {
     grants: HashMap<TopicFilter, Grant>,
-    /// Of all filters, see [`weight`].
-    bytes: usize,
+    /// For all filters, see [`weight`]; `None` = no subscription yet.
+    charge: Option<Charge>,
+}
+
+/// Bounds of the subscriptions of one session.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SubscriptionLimits {
+    pub(crate) count: usize,
+    pub(crate) bytes: usize,
 }
 
 impl Subscriptions {
@@ -17,24 +26,54 @@ impl Subscriptions {
         self.grants.contains_key(filter)
     }
 
-    /// Whether `filter` is there, or may come in addition where so many subscriptions of so many bytes are allowed.
-    pub(crate) fn has_room(&self, filter: &TopicFilter, count_maximum: usize, bytes_maximum: usize) -> bool {
-        self.contains(filter)
-            || (self.grants.len() < count_maximum && self.bytes.saturating_add(weight(filter)) <= bytes_maximum)
+    /// Adds a subscription, or replaces that of the same filter, if the session and the account have room for it; whether
+    /// they have.
+    pub(crate) fn insert(
+        &mut self,
+        filter: &TopicFilter,
+        grant: Grant,
+        limits: SubscriptionLimits,
+        account: &Arc<Account>,
+    ) -> bool {
+        if let Some(known) = self.grants.get_mut(filter) {
+            *known = grant;
+            return true;
+        }
+        let bytes = self.bytes() + weight(filter);
+        let has_room = self.grants.len() < limits.count && bytes <= limits.bytes;
+        if !has_room || self.charge(account).resize(bytes).is_err() {
+            return false;
+        }
+        self.grants.insert(filter.detach(), grant);
+        true
     }
 
-    /// Adds a subscription, or replaces that of the same filter.
-    pub(crate) fn insert(&mut self, filter: &TopicFilter, grant: Grant) {
+    /// Adds a subscription of the last run, whatever the limits say.
+    pub(crate) fn restore(&mut self, filter: &TopicFilter, grant: Grant, account: &Arc<Account>) {
         if self.grants.insert(filter.detach(), grant).is_none() {
-            self.bytes += weight(filter);
+            let bytes = self.bytes() + weight(filter);
+            self.charge(account).set(bytes);
         }
+    }
+
+    fn bytes(&self) -> usize {
+        self.charge.as_ref().map_or(0, Charge::bytes)
+    }
+
+    /// The session is another account's from now on.
+    pub(crate) fn move_to(&mut self, account: &Arc<Account>) {
+        self.charge.iter_mut().for_each(|charge| charge.move_to(account));
+    }
+
+    fn charge(&mut self, account: &Arc<Account>) -> &mut Charge {
+        self.charge.get_or_insert_with(|| Charge::nothing(account, Kind::Subscriptions))
     }
 
     /// Whether there was one.
     pub(crate) fn remove(&mut self, filter: &TopicFilter) -> bool {
         let removed = self.grants.remove(filter).is_some();
         if removed {
-            self.bytes -= weight(filter);
+            self.charge.iter_mut().for_each(|charge| charge.set(charge.bytes().saturating_sub(weight(filter))));
         }
         removed
     }
@@ -62,7 +101,7 @@ fn weight(filter: &TopicFilter) -> usize {
 
 /// What a subscription, a node and a share group of one member cost in resident memory, measured and rounded.
 const SUBSCRIPTION_BYTES: usize = 512;
-const NODE_BYTES: usize = 320;
+const NODE_BYTES: usize = 192;
 const GROUP_BYTES: usize = 896;
 
 #[cfg(test)]
@@ -72,6 +111,18 @@ mod tests {
     use std::num::NonZeroU16;
 
     use super::*;
+    use crate::memory::{Memory, MemoryLimits, Owner};
+
+    const PLENTY: SubscriptionLimits = SubscriptionLimits { count: 100, bytes: 1 << 20 };
+
+    fn grant() -> Grant {
+        Grant { options: SubscriptionOptions::default(), identifier: None, weight: NonZeroU16::MIN }
+    }
+
+    /// An account with a bound of so many bytes.
+    fn account(all: usize) -> Arc<Account> {
+        Memory::new(MemoryLimits { all, user: all, address: all }).account(Owner::Restored)
+    }
 
     fn filter(text: &str) -> TopicFilter {
         TopicFilter::try_from(text).unwrap()
@@ -79,30 +130,48 @@ mod tests {
 
     #[test]
     fn what_is_taken_out_weighs_nothing_any_more() {
-        let grant = Grant { options: SubscriptionOptions::default(), identifier: None, weight: NonZeroU16::MIN };
-        let mut subscriptions = Subscriptions::default();
+        let (mut subscriptions, account) = (Subscriptions::default(), account(1 << 20));
         for text in ["a", "a/b/+", "$share/g/a", "a"] {
-            subscriptions.insert(&filter(text), grant);
+            assert!(subscriptions.insert(&filter(text), grant(), PLENTY, &account));
         }
+        subscriptions.restore(&filter("a"), grant(), &account);
         assert_eq!(subscriptions.len(), 3);
+        let bytes = ["a", "a/b/+", "$share/g/a"].map(|text| weight(&filter(text))).iter().sum();
+        assert_eq!((subscriptions.bytes(), account.bytes()), (bytes, bytes));
         assert_eq!(
             ["a", "a/b/+", "a/b/+", "$share/g/a"].map(|text| subscriptions.remove(&filter(text))),
             [true, true, false, true]
         );
-        assert_eq!((subscriptions.len(), subscriptions.bytes), (0, 0));
+        assert_eq!((subscriptions.len(), subscriptions.bytes(), account.bytes()), (0, 0, 0));
     }
 
     #[test]
     fn a_filter_that_is_there_already_needs_no_room_and_one_of_many_levels_much() {
-        let grant = Grant { options: SubscriptionOptions::default(), identifier: None, weight: NonZeroU16::MIN };
-        let mut subscriptions = Subscriptions::default();
-        subscriptions.insert(&filter("a/+"), grant);
-        assert!(subscriptions.has_room(&filter("a/+"), 0, 0));
-        assert!(!subscriptions.has_room(&filter("b"), 1, 10_000));
-        assert!(subscriptions.has_room(&filter("b"), 2, 10_000));
+        let (mut subscriptions, account) = (Subscriptions::default(), account(1 << 20));
+        let mut fits = |text: &str, count, bytes| {
+            let limits = SubscriptionLimits { count, bytes };
+            subscriptions.insert(&filter(text), grant(), limits, &account)
+        };
+        assert!(fits("a/+", 1, 10_000));
+        assert!(fits("a/+", 0, 0));
+        assert!(!fits("b", 1, 10_000));
         let deep = "x/".repeat(30);
-        assert!(subscriptions.has_room(&filter(&deep), 2, 10_000));
-        assert!(!subscriptions.has_room(&filter(&format!("{deep}+")), 2, 10_000));
-        assert!(!subscriptions.has_room(&filter(&"x".repeat(5000)), 2, 10_000));
+        assert!(!fits(&format!("{deep}+"), 2, 6000));
+        assert!(!fits(&"x".repeat(3000), 2, 6000));
+        assert!(fits(&deep, 2, 6000));
+        assert!(fits("b", 3, 6000));
+    }
+
+    #[test]
+    fn subscriptions_of_all_sessions_share_their_owner_s_account() {
+        let account = account(100_000);
+        let mut sessions = (0..100).map(|_| Subscriptions::default()).collect::<Vec<_>>();
+        let filter = filter(&format!("{}+", "x/".repeat(100)));
+        let granted =
+            sessions.iter_mut().filter_map(|session| session.insert(&filter, grant(), PLENTY, &account).then_some(()));
+        assert_eq!(granted.count(), 100_000 / weight(&filter));
+        assert!(account.bytes() > 0);
+        drop(sessions);
+        assert_eq!(account.bytes(), 0);
     }
 }

@@ -27,6 +27,11 @@ impl MatchSet {
         self.targets.is_empty() && self.groups.is_empty()
     }
 
+    /// Bytes of memory of its lists.
+    pub(super) fn bytes(&self) -> usize {
+        self.targets.capacity() * size_of::<Target>() + self.groups.capacity() * size_of::<Route>()
+    }
+
     /// Sessions that receive a copy; members of share groups are not among them.
     pub(crate) fn receivers(&self) -> usize {
         self.targets.len()

@@ -100,7 +100,7 @@ impl Publisher {
                 Err(NotRetained::DiskBehind) => is_disk_behind = true,
             }
         }
-        let matches = self.routes.get_or_insert_default().find(router, &publication.topic);
+        let matches = self.origin.routes(&mut self.routes).find(router, &publication.topic);
         let mut delivered = Delivered { is_over_quota: is_disk_behind, is_wanted: publication.retain };
         let (reason, is_full, number) = FANOUT.with_borrow_mut(|fanout| {
             // Messages of QoS 0 mostly do without.
@@ -166,7 +166,7 @@ impl Publisher {
 
     /// Whether a subscription of a client matches the topic.
     pub(crate) fn is_wanted(&mut self, router: &Router, topic: &TopicName) -> bool {
-        !self.routes.get_or_insert_default().find(router, topic).is_empty()
+        !self.origin.routes(&mut self.routes).find(router, topic).is_empty()
     }
 
     /// Whether what was published since the last call came back to the publisher itself.
@@ -196,6 +196,12 @@ impl Delivered {
 }
 
 impl Origin {
+    /// The route cache, charged to the publisher's account.
+    #[inline]
+    fn routes<'a>(&self, routes: &'a mut Option<Box<RouteCache>>) -> &'a mut RouteCache {
+        routes.get_or_insert_with(|| Box::new(RouteCache::new(self.own.as_ref().and_then(|own| own.account()))))
+    }
+
     /// What is collected goes to its receivers: never within a message, whose places are appended together.
     fn hand_over(&mut self, router: &Router, now: Instant) {
         let has_left = FANOUT.with_borrow_mut(|fanout| {

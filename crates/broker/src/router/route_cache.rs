@@ -1,10 +1,13 @@
 //! What a publisher remembers of the routes that its messages took.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 use tenbin_codec::TopicName;
 
 use super::Router;
 use super::matches::MatchSet;
+use crate::memory::{Account, Charge, Kind};
 
 /// Matches of the topics that a connection published to lately, good while no subscription changes.
 #[derive(Debug, Default)]
@@ -17,21 +20,27 @@ pub(super) struct RouteCache {
     last: usize,
     /// Targets in all routes together: what they weigh.
     targets: usize,
-    /// Matches of the last topic that was too long for the cache.
+    /// For all of it; `None` = the broker's own.
+    charge: Option<Charge>,
+    /// Matches of the last topic that is not cached.
     uncached: MatchSet,
 }
 
 impl RouteCache {
+    pub(super) fn new(account: Option<Arc<Account>>) -> Self {
+        let charge = account.map(|account| Charge::nothing(&account, Kind::Routes));
+        Self { charge, ..Self::default() }
+    }
+
     pub(super) fn find(&mut self, router: &Router, topic: &TopicName) -> &MatchSet {
         if topic.as_bytes().len() > TOPIC_BYTES_MAX {
             self.uncached = router.matches(topic);
             return &self.uncached;
         }
-        let place = match self.place_of(router, topic.as_bytes()) {
-            Some(place) => place,
+        match self.place_of(router, topic.as_bytes()) {
+            Some(place) => &self.routes[place].1,
             None => self.remember(topic, router.matches(topic)),
-        };
-        &self.routes[place].1
+        }
     }
 
     /// Only what is remembered.
@@ -54,27 +63,36 @@ impl RouteCache {
         Some(self.last)
     }
 
-    fn remember(&mut self, topic: &TopicName, matches: MatchSet) -> usize {
+    fn remember(&mut self, topic: &TopicName, matches: MatchSet) -> &MatchSet {
         if self.routes.len() >= ROUTES_MAX || self.targets + matches.targets.len() > TARGETS_MAX {
             self.clear();
+        }
+        let bytes = ROUTE_BYTES + 2 * topic.as_bytes().len() + matches.bytes();
+        if self.charge.as_mut().is_some_and(|charge| charge.resize(charge.bytes() + bytes).is_err()) {
+            self.clear();
+            self.uncached = matches;
+            return &self.uncached;
         }
         let place = self.routes.len();
         self.targets += matches.targets.len();
         self.places.insert(topic.as_bytes().into(), place);
         self.routes.push((topic.detach(), matches));
-        place
+        &self.routes[place].1
     }
 
     fn clear(&mut self) {
         self.places.clear();
         self.routes.clear();
         self.targets = 0;
+        self.charge.iter_mut().for_each(|charge| charge.set(0));
     }
 }
 
 /// Longest topic in the cache, in bytes. The cache has two copies of each topic, so longer ones cost more memory than
 /// the look-up saves time.
 const TOPIC_BYTES_MAX: usize = 256;
+/// Bytes of a cached route beside its topic, targets and groups: its places in both tables.
+const ROUTE_BYTES: usize = 160;
 /// Topics that one connection remembers, and targets in all of them together unless one topic alone has more.
 const ROUTES_MAX: usize = 256;
 const TARGETS_MAX: usize = 4096;
@@ -92,13 +110,16 @@ mod tests {
         let settings = Settings::load(&config, true).unwrap();
         let shared = Shared::new(config, Access::new(settings, None, None), true, None, None);
         let router = &shared.router;
-        let mut cache = RouteCache::default();
+        let account = shared.memory.account_of(&crate::auth::Identity::anonymous(), None);
+        let mut cache = RouteCache::new(Some(account));
         for number in 0..ROUTES_MAX {
             for length in [4, TOPIC_BYTES_MAX, TOPIC_BYTES_MAX + 1, 60_000] {
                 let topic = TopicName::try_from(&format!("{number:0>length$}")[..]).unwrap();
                 cache.find(router, &topic);
             }
         }
+        assert_eq!(cache.charge.as_ref().map(Charge::bytes), Some(shared.memory.used()), "the cache is charged");
+        assert!(shared.memory.used() > 0);
         let bytes = cache.routes.iter().map(|(topic, _)| 2 * topic.as_bytes().len()).sum::<usize>();
         assert!(!cache.routes.is_empty(), "short topics are cached");
         assert!(bytes <= ROUTES_MAX * 2 * TOPIC_BYTES_MAX, "{bytes} bytes of topics");

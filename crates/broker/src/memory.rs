@@ -1,0 +1,410 @@
+//! Memory that clients make the broker keep beside their queues: bounded in all and for each owner.
+//!
+//! Whoever keeps something on behalf of a client holds a [`Charge`] for it. The charge counts in the [`Account`] of the
+//! client's owner and in [`Memory`], and is given back when it is dropped.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
+use tenbin_codec::Text;
+
+use crate::admission::network;
+use crate::auth::Identity;
+
+/// Memory of all accounts, by kind.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    limits: MemoryLimits,
+    /// Looked up once per connection. An account removes itself when its last charge and last connection are gone.
+    accounts: DashMap<Owner, Weak<Account>>,
+    /// Bytes of all kinds. Relaxed, as all counters here: they guard no other memory, and a race lets a few bytes too
+    /// many in.
+    used: AtomicUsize,
+    kinds: [KindUsage; Kind::ALL.len()],
+}
+
+/// Bounds in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MemoryLimits {
+    /// Of all accounts together.
+    pub(crate) all: usize,
+    /// Of one authenticated user.
+    pub(crate) user: usize,
+    /// Of all anonymous clients of one network address.
+    pub(crate) address: usize,
+}
+
+/// Purpose of a charge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Sessions and their Client Identifiers.
+    Sessions,
+    /// Subscriptions, in the session and in the index.
+    Subscriptions,
+    /// Wills of connections and Wills that wait for their delay.
+    Wills,
+    /// Routes that publishers cache.
+    Routes,
+    /// Packets that have not arrived as a whole.
+    Input,
+    /// Messages whose acknowledgement waits for the disk.
+    Unacknowledged,
+    /// Places in memory of messages that wait on disk.
+    Backlog,
+}
+
+#[derive(Debug, Default)]
+struct KindUsage {
+    bytes: AtomicUsize,
+    /// Charges refused since the start.
+    refused: AtomicU64,
+}
+
+/// Memory of one owner.
+#[derive(Debug)]
+pub(crate) struct Account {
+    memory: Arc<Memory>,
+    owner: Owner,
+    maximum: usize,
+    bytes: AtomicUsize,
+    /// Each adds [`SESSION_ALLOWANCE`] to the maximum.
+    sessions: AtomicUsize,
+    /// The log has a line on a refusal.
+    is_logged: AtomicBool,
+}
+
+/// Owner of an account.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Owner {
+    /// Authenticated user, with the realm that knows him.
+    User(Arc<str>, Text),
+    /// Network address of anonymous clients.
+    Address(IpAddr),
+    /// Anonymous clients of the last run that have not come back: nobody knows their addresses. Bounded in all only.
+    Restored,
+}
+
+/// Bytes of an account, given back on drop.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    account: Arc<Account>,
+    /// At most 4 GiB, beyond which nothing more is counted.
+    bytes: u32,
+    kind: Kind,
+}
+
+/// A charge that is refused: the owner, or all owners together, have used their memory up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OverLimit;
+
+impl Memory {
+    pub(crate) fn new(limits: MemoryLimits) -> Arc<Self> {
+        let kinds = Default::default();
+        Arc::new(Self { limits, accounts: DashMap::new(), used: AtomicUsize::new(0), kinds })
+    }
+
+    /// The account of a client that has proved to be `identity` and comes from `address`, if that is known.
+    pub(crate) fn account_of(self: &Arc<Self>, identity: &Identity, address: Option<IpAddr>) -> Arc<Account> {
+        self.account(match (&identity.user, address) {
+            (Some(user), _) => Owner::User(Arc::clone(&identity.realm), user.detach()),
+            (None, Some(address)) => Owner::Address(network(address)),
+            (None, None) => Owner::Restored,
+        })
+    }
+
+    pub(crate) fn account(self: &Arc<Self>, owner: Owner) -> Arc<Account> {
+        let new = || {
+            let MemoryLimits { all, user, address } = self.limits;
+            let maximum = match owner {
+                Owner::User(..) => user,
+                Owner::Address(_) => address,
+                Owner::Restored => all,
+            };
+            Arc::new(Account {
+                memory: Arc::clone(self),
+                owner: owner.clone(),
+                maximum,
+                bytes: AtomicUsize::new(0),
+                sessions: AtomicUsize::new(0),
+                is_logged: AtomicBool::new(false),
+            })
+        };
+        match self.accounts.entry(owner.clone()) {
+            Entry::Occupied(mut known) => known.get().upgrade().unwrap_or_else(|| {
+                let account = new();
+                known.insert(Arc::downgrade(&account));
+                account
+            }),
+            Entry::Vacant(place) => {
+                let account = new();
+                place.insert(Arc::downgrade(&account));
+                account
+            }
+        }
+    }
+
+    /// Bytes of all kinds.
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Each kind with its bytes, and how often it was refused.
+    pub(crate) fn by_kind(&self) -> impl Iterator<Item = (Kind, usize, u64)> {
+        Kind::ALL
+            .into_iter()
+            .zip(&self.kinds)
+            .map(|(kind, usage)| (kind, usage.bytes.load(Ordering::Relaxed), usage.refused.load(Ordering::Relaxed)))
+    }
+}
+
+impl Account {
+    /// Charges `bytes`.
+    ///
+    /// # Errors
+    /// The limit of the account or of all accounts is reached.
+    pub(crate) fn charge(self: &Arc<Self>, kind: Kind, bytes: usize) -> Result<Charge, OverLimit> {
+        let mut charge = Charge::nothing(self, kind);
+        charge.resize(bytes).map(|()| charge)
+    }
+
+    /// Charges `bytes` whatever the limits say: for something that is there already.
+    pub(crate) fn charge_always(self: &Arc<Self>, kind: Kind, bytes: usize) -> Charge {
+        let mut charge = Charge::nothing(self, kind);
+        charge.set(bytes);
+        charge
+    }
+
+    /// Whether nothing more may be charged.
+    #[cfg(test)]
+    pub(crate) fn is_full(&self) -> bool {
+        !self.has_room(1)
+    }
+
+    /// Bytes that are charged now.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        let allowance = self.sessions.load(Ordering::Relaxed).saturating_mul(SESSION_ALLOWANCE);
+        let maximum = self.maximum.saturating_add(allowance);
+        self.bytes.load(Ordering::Relaxed).saturating_add(bytes) <= maximum
+            && self.memory.used().saturating_add(bytes) <= self.memory.limits.all
+    }
+
+    #[cold]
+    fn refuse(&self, kind: Kind) -> OverLimit {
+        self.memory.kinds[kind as usize].refused.fetch_add(1, Ordering::Relaxed);
+        if !self.is_logged.swap(true, Ordering::Relaxed) {
+            let bytes = self.bytes.load(Ordering::Relaxed);
+            tracing::warn!(owner = %self.owner, kind = kind.name(), bytes, "memory limit reached: further requests are refused");
+        }
+        OverLimit
+    }
+
+    fn add(&self, kind: Kind, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.memory.used.fetch_add(bytes, Ordering::Relaxed);
+        self.memory.kinds[kind as usize].bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn subtract(&self, kind: Kind, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.memory.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.memory.kinds[kind as usize].bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        // A new account of the same owner may be there already.
+        self.memory.accounts.remove_if(&self.owner, |_, known| known.strong_count() == 0);
+    }
+}
+
+impl Charge {
+    /// Of no bytes yet.
+    pub(crate) fn nothing(account: &Arc<Account>, kind: Kind) -> Self {
+        if kind == Kind::Sessions {
+            account.sessions.fetch_add(1, Ordering::Relaxed);
+        }
+        Self { account: Arc::clone(account), bytes: 0, kind }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes as usize
+    }
+
+    /// Grows or shrinks to `bytes`.
+    ///
+    /// # Errors
+    /// It would grow beyond a limit; then it stays as it is.
+    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), OverLimit> {
+        let grows_by = bytes.saturating_sub(self.bytes());
+        if grows_by > 0 && !self.account.has_room(grows_by) {
+            return Err(self.account.refuse(self.kind));
+        }
+        self.set(bytes);
+        Ok(())
+    }
+
+    /// Grows or shrinks to `bytes`, whatever the limits say.
+    pub(crate) fn set(&mut self, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        if bytes > self.bytes {
+            self.account.add(self.kind, (bytes - self.bytes) as usize);
+        } else if bytes < self.bytes {
+            self.account.subtract(self.kind, (self.bytes - bytes) as usize);
+        }
+        self.bytes = bytes;
+    }
+
+    /// Goes to another account, whatever its limits say.
+    pub(crate) fn move_to(&mut self, account: &Arc<Account>) {
+        if !Arc::ptr_eq(&self.account, account) {
+            *self = account.charge_always(self.kind, self.bytes());
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.set(0);
+        if self.kind == Kind::Sessions {
+            self.account.sessions.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Sessions,
+        Self::Subscriptions,
+        Self::Wills,
+        Self::Routes,
+        Self::Input,
+        Self::Unacknowledged,
+        Self::Backlog,
+    ];
+
+    /// In topics below `$SYS/broker/` and in the log.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Sessions => "sessions",
+            Self::Subscriptions => "subscriptions",
+            Self::Wills => "wills",
+            Self::Routes => "routes",
+            Self::Input => "input",
+            Self::Unacknowledged => "unacknowledged",
+            Self::Backlog => "backlog",
+        }
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(_, name) => write!(f, "user {name:?}"),
+            Self::Address(address) => write!(f, "address {address}"),
+            Self::Restored => f.write_str("anonymous clients of the last run"),
+        }
+    }
+}
+
+/// Bytes that each session adds to the maximum of its owner's account: the session itself and a few short
+/// subscriptions. The number of sessions has limits of its own, so honest clients of one address do not share one small
+/// bound however many they are.
+pub(crate) const SESSION_ALLOWANCE: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory() -> Arc<Memory> {
+        Memory::new(MemoryLimits { all: 10_000, user: 5000, address: 1000 })
+    }
+
+    fn address(last: u8) -> Owner {
+        Owner::Address(IpAddr::from([10, 0, 0, last]))
+    }
+
+    fn used(memory: &Memory) -> usize {
+        let by_kind = memory.by_kind().map(|(_, bytes, _)| bytes).sum::<usize>();
+        assert_eq!(by_kind, memory.used());
+        by_kind
+    }
+
+    #[test]
+    fn charge_is_given_back_on_drop() {
+        let memory = memory();
+        let account = memory.account(address(1));
+        let mut charge = account.charge(Kind::Wills, 600).unwrap();
+        assert_eq!((account.bytes(), used(&memory)), (600, 600));
+        assert_eq!(charge.resize(1001), Err(OverLimit));
+        assert_eq!(charge.bytes(), 600, "a refused charge stays as it is");
+        assert_eq!(account.charge(Kind::Routes, 401).err(), Some(OverLimit));
+        assert_eq!(charge.resize(100), Ok(()));
+        assert!(account.charge(Kind::Routes, 900).is_ok());
+        assert_eq!((account.bytes(), used(&memory)), (100, 100));
+        let refused = memory.by_kind().filter(|(.., refused)| *refused > 0).map(|(kind, ..)| kind);
+        assert_eq!(refused.collect::<Vec<_>>(), [Kind::Wills, Kind::Routes]);
+        drop(charge);
+        assert_eq!((account.bytes(), used(&memory)), (0, 0));
+    }
+
+    #[test]
+    fn each_owner_has_its_own_bound_and_all_have_one() {
+        let memory = memory();
+        let charges =
+            (0..20).map_while(|last| memory.account(address(last)).charge(Kind::Input, 999).ok()).collect::<Vec<_>>();
+        assert_eq!(charges.len(), 10, "the bound of all");
+        drop(charges);
+        let user = |realm: &str| memory.account_of(&Identity { realm: realm.into(), ..identity() }, None);
+        let (first, second) = (user("a"), user("b"));
+        let _charges = [&first, &second].map(|account| account.charge(Kind::Input, 5000).unwrap());
+        assert!(first.is_full() && user("a").is_full());
+    }
+
+    fn identity() -> Identity {
+        Identity::user(Text::from_static("alice"))
+    }
+
+    #[test]
+    fn session_raises_the_bound_of_its_owner() {
+        let memory = memory();
+        let account = memory.account(address(1));
+        let session = account.charge(Kind::Sessions, 2000).unwrap();
+        assert!(account.charge(Kind::Subscriptions, 1000 + SESSION_ALLOWANCE - 2000).is_ok());
+        assert!(account.charge(Kind::Subscriptions, 1001 + SESSION_ALLOWANCE - 2000).is_err());
+        drop(session);
+        assert!(account.charge(Kind::Subscriptions, 1001).is_err());
+    }
+
+    #[test]
+    fn charge_moves_to_another_account_whatever_its_limit() {
+        let memory = memory();
+        let (from, to) = (memory.account(Owner::Restored), memory.account(address(1)));
+        let mut charge = from.charge(Kind::Sessions, 8000).unwrap();
+        charge.move_to(&to);
+        assert_eq!((from.bytes(), to.bytes(), used(&memory)), (0, 8000, 8000));
+        charge.move_to(&to);
+        assert_eq!(to.bytes(), 8000);
+    }
+
+    #[test]
+    fn account_is_one_per_owner_and_forgotten_when_unused() {
+        let memory = memory();
+        let account = memory.account(address(1));
+        let charge = memory.account(address(1)).charge(Kind::Wills, 1).unwrap();
+        assert!(Arc::ptr_eq(&account, &charge.account));
+        drop(account);
+        assert_eq!(memory.accounts.len(), 1);
+        drop(charge);
+        assert_eq!(memory.accounts.len(), 0);
+    }
+}
