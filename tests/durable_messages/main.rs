@@ -10,6 +10,7 @@ mod support;
 mod aliases;
 mod answers;
 mod crash;
+mod drained_disk;
 mod full_disk;
 mod half_way;
 mod judge;

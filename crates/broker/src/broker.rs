@@ -169,7 +169,8 @@ async fn begin(
         return Ok(Arc::new(Shared::new(config, access(settings), is_configured_only, threads, None)));
     };
     let work = move || {
-        let durable = Durable::open(&directory, config.store.sync())?.publishers_wait(config.store.publishers_wait);
+        let durable = Durable::open_bounded(&directory, config.store.sync(), config.store.bytes_maximum())?
+            .publishers_wait(config.store.publishers_wait);
         let durable = Arc::new(durable);
         let known = durable.realms();
         settings.recall(&known);

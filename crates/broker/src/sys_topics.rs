@@ -224,6 +224,10 @@ fn spool_figures(durable: &Durable) -> Vec<(String, String)> {
     ];
     let mut figures = numbers.map(|(name, value)| (format!("store/spool/{name}"), value.to_string())).to_vec();
     figures.push(("store/spool/health".to_owned(), health.to_owned()));
+    let (state, messages) = durable.used_bytes();
+    let free = durable.free_bytes().map(|free| ("free", free));
+    let bytes = [("used", state + messages), ("maximum", durable.bytes_maximum())].into_iter().chain(free);
+    figures.extend(bytes.map(|(name, value)| (format!("store/bytes/{name}"), value.to_string())));
     figures
 }
 

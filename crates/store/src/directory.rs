@@ -98,6 +98,23 @@ pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(parent)?.sync_all() } else { Ok(()) }
 }
 
+/// Bytes of the disk that all files below a directory take; those that go meanwhile do not count.
+pub(crate) fn used_bytes(path: &Path) -> io::Result<u64> {
+    let mut bytes = 0_u64;
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => bytes += used_bytes(&entry.path()).unwrap_or(0),
+            #[cfg(unix)]
+            Ok(metadata) => bytes += std::os::unix::fs::MetadataExt::blocks(&metadata) * 512,
+            #[cfg(not(unix))]
+            Ok(metadata) => bytes += metadata.len(),
+            Err(_) => {}
+        }
+    }
+    Ok(bytes)
+}
+
 impl fmt::Display for DirectoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

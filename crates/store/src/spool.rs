@@ -36,6 +36,7 @@ mod inspect;
 mod log;
 mod marks;
 mod names;
+mod opening;
 mod options;
 mod pending;
 mod queue;
@@ -47,6 +48,7 @@ mod runs;
 mod segment;
 mod shared;
 mod snapshot;
+mod space;
 mod tags;
 #[cfg(test)]
 mod tests;
@@ -76,7 +78,9 @@ pub use snapshot::Snapshot;
 use committer::Committer;
 use disk::{Directory, Disk, NoDirectory};
 use log::Log;
+use opening::Beginning;
 use recovery::Examined;
+use segment::Header;
 use shared::Shared;
 
 /// A spool that is open. Dropped, it writes what was appended, and ends its thread.
@@ -121,18 +125,27 @@ impl Spool {
     /// Without a thread: whoever calls lets the committer do its steps.
     fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, Committer, Recovered), OpenError> {
         let examined = recovery::examine(&*disk)?;
-        recovery::settle(&*disk, &examined)?;
-        Ok(Self::over(disk, examined, options))
+        let options = options.clamped();
+        let spares = recovery::settle(&*disk, &examined, options.segment_bytes)?;
+        let salt = RandomState::new().hash_one((examined.index.segments.newest(), examined.end));
+        let header = Header { number: 0, salt, file_bytes: options.segment_bytes };
+        let beginning = Beginning::make(&*disk, &examined, header, spares)?;
+        Ok(Self::over(disk, examined, options, salt, beginning))
     }
 
     /// On what was found.
-    fn over(disk: Arc<dyn Disk>, examined: Examined, options: Options) -> (Self, Committer, Recovered) {
+    fn over(
+        disk: Arc<dyn Disk>,
+        examined: Examined,
+        options: Options,
+        salt: u64,
+        beginning: Beginning,
+    ) -> (Self, Committer, Recovered) {
         let segments = &examined.index.segments;
         let last = (segments.len() > 0).then(|| (segments.newest(), examined.end));
-        let salt = RandomState::new().hash_one(last);
-        let log = Log::new(examined.index, examined.end, salt, options.clamped());
+        let log = Log::new(examined.index, examined.end, salt, options, beginning.rest);
         let shared = Arc::new(Shared::new(log));
-        let committer = Committer::new(Arc::clone(&shared), Arc::clone(&disk), last);
+        let committer = Committer::new(Arc::clone(&shared), Arc::clone(&disk), last, beginning);
         (Self { shared, disk, committer: None }, committer, examined.recovered)
     }
 
@@ -226,6 +239,40 @@ impl Spool {
     /// Whether there is [`Health::NoRoom`] for much more. Without a lock.
     pub fn has_shortage(&self) -> bool {
         self.shared.has_shortage()
+    }
+
+    /// Books room in the log for a message of about so many bytes, with all that is stored beside it; `None`: the disk is
+    /// short, or the log at its maximum, and the message has to be refused. What ends messages is appended all the same,
+    /// and needs no booking. Without a lock.
+    ///
+    /// `must`: somebody was promised this message. It may take what was made ahead on a disk that is short, too.
+    ///
+    /// What is booked is given back with [`give_room`](Self::give_room) when the message is appended, or is not going to be.
+    pub fn take_room(&self, bytes: u64, must: bool) -> Option<u64> {
+        // A large record may leave the end of a segment empty.
+        let is_large = bytes > u64::from(self.shared.segment_bytes()) / 16;
+        let bytes = if is_large { bytes.saturating_mul(2) } else { bytes };
+        self.shared.take_room(bytes, must).then_some(bytes)
+    }
+
+    /// See [`take_room`](Self::take_room).
+    pub fn give_room(&self, booked: u64) {
+        self.shared.give_room(booked);
+    }
+
+    /// Files beside the log take so many bytes, which count for [`Options::bytes_maximum`].
+    pub fn set_bytes_elsewhere(&self, bytes: u64) {
+        self.shared.bytes_elsewhere.store(bytes, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Bytes of the disk that the log takes now, files made ahead included.
+    pub fn used_bytes(&self) -> u64 {
+        self.disk.used().unwrap_or(0)
+    }
+
+    /// Bytes that the file system still has, if it says so.
+    pub fn free_bytes(&self) -> Option<u64> {
+        self.disk.space().map(|(free, _)| free)
     }
 
     /// Whether what is appended becomes durable.

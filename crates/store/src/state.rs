@@ -52,6 +52,7 @@ use shared::Shared;
 /// long the disk takes for that.
 pub struct State {
     shared: Arc<Shared>,
+    path: PathBuf,
     committer: Option<JoinHandle<()>>,
 }
 
@@ -120,7 +121,7 @@ impl State {
         let committer = Committer::new(Arc::clone(&shared), open, on_health);
         let thread = std::thread::Builder::new().name("tenbin-state".to_owned());
         let committer = thread.spawn(move || committer.run()).map_err(|error| failed(error.into()))?;
-        Ok(Self { shared, committer: Some(committer) })
+        Ok(Self { shared, path: path.to_owned(), committer: Some(committer) })
     }
 
     /// Shows every key of `table` and what is there on disk, in the order of the keys. Changes that are not durable yet
@@ -192,6 +193,11 @@ impl State {
     /// Whether changes become durable.
     pub fn health(&self) -> Health {
         self.shared.health()
+    }
+
+    /// Bytes of the disk that it takes now.
+    pub fn used_bytes(&self) -> u64 {
+        crate::directory::used_bytes(&self.path).unwrap_or(0)
     }
 
     /// Figures since it was opened.

@@ -243,6 +243,8 @@ pub struct Store {
     pub sync: SyncWhen,
     pub(super) sync_interval_ms: Ranged<1, 3_600_000>,
     pub(super) queue_bytes_maximum: Ranged<0, { 1 << 50 }>,
+    #[serde(deserialize_with = "store_bytes")]
+    pub(super) bytes_maximum: Ranged<0, { 1 << 50 }>,
     /// Whether nobody gets a message that is kept before the disk has it, and all that its thread serves waits meanwhile.
     pub publishers_wait: bool,
 }
@@ -275,6 +277,11 @@ impl Store {
     pub(crate) fn queue_bytes_maximum(&self) -> u64 {
         self.queue_bytes_maximum.get()
     }
+
+    /// Of the disk that the store takes; 0: no bound.
+    pub(crate) fn bytes_maximum(&self) -> u64 {
+        self.bytes_maximum.get()
+    }
 }
 
 impl Default for Store {
@@ -284,9 +291,22 @@ impl Default for Store {
             sync: SyncWhen::Always,
             sync_interval_ms: Ranged(1000),
             queue_bytes_maximum: Ranged(4 << 30),
+            bytes_maximum: Ranged(0),
             publishers_wait: false,
         }
     }
+}
+
+/// The least with which there is room for messages, beside what is made ahead.
+const STORE_BYTES_MIN: u64 = 256 << 20;
+
+fn store_bytes<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Ranged<0, { 1 << 50 }>, D::Error> {
+    let bytes = Ranged::deserialize(deserializer)?;
+    if bytes.get() == 0 || bytes.get() >= STORE_BYTES_MIN {
+        return Ok(bytes);
+    }
+    let least = format!("needs to be 0, for no bound, or at least {STORE_BYTES_MIN}");
+    Err(serde::de::Error::custom(least))
 }
 
 fn topic_levels<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {

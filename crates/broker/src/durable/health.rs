@@ -1,5 +1,6 @@
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenbin_store::spool;
 use tenbin_store::state::Health;
@@ -28,13 +29,19 @@ pub(super) fn word(health: &spool::Health) -> &'static str {
     }
 }
 
+/// How often the space of the state is looked at, which the log of messages leaves to it.
+const LOOK_AT_DISK: Duration = Duration::from_secs(1);
+
 /// As [`log`], of messages, for as long as the broker runs.
 pub(crate) async fn watch_messages(shared: Arc<Shared>) {
-    let Some(spool) = shared.durable.as_ref().map(|durable| Arc::clone(&durable.spool)) else { return };
+    let Some(durable) = shared.durable.clone() else { return };
     drop(shared);
     let mut seen = spool::Health::Writing;
     loop {
-        seen = poll_fn(|context| spool.poll_health(&seen, context)).await;
+        durable.note_used_bytes();
+        let changed = poll_fn(|context| durable.spool.poll_health(&seen, context));
+        let Ok(health) = tokio::time::timeout(LOOK_AT_DISK, changed).await else { continue };
+        seen = health;
         match &seen {
             spool::Health::Writing => tracing::info!("messages are written again, and so are those that waited"),
             spool::Health::Failed { error, .. } => tracing::error!(

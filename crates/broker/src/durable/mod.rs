@@ -33,7 +33,7 @@ mod will;
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -78,6 +78,10 @@ pub(crate) struct Durable {
     known_groups: Mutex<HashMap<Vec<u8>, NonZeroU64>>,
     endings: Endings,
     publishers_wait: bool,
+    /// Of the disk that all of it may take; 0: no bound.
+    bytes_maximum: u64,
+    /// More than that is in use. Relaxed: a hint.
+    is_over_maximum: AtomicBool,
     published_wills: PublishedWills,
     /// Ours as long as we write there, and the reader has the spool.
     directory: Arc<LockedDirectory>,
@@ -97,15 +101,20 @@ struct Numbers {
 pub(crate) struct Changes(Vec<(Table, Vec<u8>, Option<Vec<u8>>)>);
 
 impl Durable {
-    /// That of `directory`, which is made if it is not there; see [`load`].
+    #[cfg(test)]
+    pub(crate) fn open(directory: &Path, sync: Sync) -> Result<Self, StoreError> {
+        Self::open_bounded(directory, sync, 0)
+    }
+
+    /// That of `directory`, which is made if it is not there; see [`load`]. At most `bytes_maximum` of the disk, 0: no bound.
     ///
     /// # Errors
     /// The directory is in use, or cannot be used, or was written by another version.
-    pub(crate) fn open(directory: &Path, sync: Sync) -> Result<Self, StoreError> {
+    pub(crate) fn open_bounded(directory: &Path, sync: Sync, bytes_maximum: u64) -> Result<Self, StoreError> {
         let directory = Arc::new(LockedDirectory::open(directory).map_err(Cause::Directory)?);
         let options = Options { sync, ..Options::default() };
         let state = State::open(&directory, options, health::log).map_err(Cause::Open)?;
-        let options = spool::Options { sync, ..spool::Options::default() };
+        let options = spool::Options { sync, bytes_maximum, ..spool::Options::default() };
         let (spool, recovered) = Spool::open(&directory.path().join("spool"), options).map_err(Cause::Spool)?;
         let spool = Arc::new(spool);
         let reader = reader::Reader::start(Arc::clone(&spool), Arc::clone(&directory)).map_err(Cause::Thread)?;
@@ -120,6 +129,8 @@ impl Durable {
             known_groups: Mutex::default(),
             endings: Endings::default(),
             publishers_wait: false,
+            bytes_maximum,
+            is_over_maximum: AtomicBool::new(false),
             published_wills: PublishedWills::default(),
             directory,
         })
@@ -171,7 +182,32 @@ impl Durable {
 
     /// Whether no further changes are to be made for now which nobody waits for: the disk is behind, or fails.
     pub(crate) fn is_congested(&self) -> bool {
-        self.state.is_congested()
+        self.state.is_congested() || self.is_over_maximum.load(Ordering::Relaxed)
+    }
+
+    /// Tells the log how much the state takes, where both have a common maximum.
+    pub(crate) fn note_used_bytes(&self) {
+        if self.bytes_maximum > 0 {
+            let state = self.state.used_bytes();
+            self.spool.set_bytes_elsewhere(state);
+            let is_over = state.saturating_add(self.spool.used_bytes()) > self.bytes_maximum;
+            self.is_over_maximum.store(is_over, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes of the disk that the state and the messages take.
+    pub(crate) fn used_bytes(&self) -> (u64, u64) {
+        (self.state.used_bytes(), self.spool.used_bytes())
+    }
+
+    /// Bytes that the file system still has.
+    pub(crate) fn free_bytes(&self) -> Option<u64> {
+        self.spool.free_bytes()
+    }
+
+    /// 0: no bound.
+    pub(crate) fn bytes_maximum(&self) -> u64 {
+        self.bytes_maximum
     }
 
     /// Whether changes do not become safe.

@@ -221,9 +221,23 @@ impl Durable {
         self.spool.is_congested()
     }
 
-    /// Whether the disk has no room for much more.
-    pub(crate) fn is_full(&self) -> bool {
-        self.spool.has_shortage()
+    /// Books room for a message of so many bytes; `None`: it has to be refused. See [`Spool::take_room`].
+    ///
+    /// [`Spool::take_room`]: tenbin_store::spool::Spool::take_room
+    #[inline]
+    pub(crate) fn take_room(&self, bytes: usize, must: bool) -> Option<u64> {
+        self.spool.take_room(bytes as u64, must)
+    }
+
+    /// The message of this booking is appended, or is not going to be.
+    #[inline]
+    pub(crate) fn give_room(&self, booked: u64) {
+        self.spool.give_room(booked);
+    }
+
+    /// Whether the disk has room for all that one receiver's queue may bring there at once.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        self.take_room(bytes, false).inspect(|&booked| self.give_room(booked)).is_some()
     }
 }
 

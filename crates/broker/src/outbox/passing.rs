@@ -33,7 +33,7 @@ use tenbin_store::spool::Sequence;
 
 use super::push::Push;
 use super::{Outbox, State, WhenFull, tail};
-use crate::durable::{Stored, StoredQueue, Tail};
+use crate::durable::{Durable, Stored, StoredQueue, Tail};
 
 /// What a batch does to the disk, once the outbox is not locked any more.
 #[derive(Debug, Default)]
@@ -65,14 +65,14 @@ impl Outbox {
         self.disk().filter(|queue| queue.is_passing())
     }
 
-    /// Whether the disk has no room, so that what would pass is refused. One that is behind is waited for by publishers.
-    pub(crate) fn is_disk_full(&self) -> bool {
-        self.common.durable.as_ref().is_some_and(|durable| durable.is_full())
-    }
-
     /// Whether the disk takes no more for now.
     pub(crate) fn is_disk_behind(&self) -> bool {
         self.common.durable.as_ref().is_some_and(|durable| durable.is_behind())
+    }
+
+    /// Whether the disk takes so many bytes now.
+    pub(crate) fn has_disk_room(&self, bytes: usize) -> bool {
+        self.common.durable.as_ref().is_some_and(|durable| !durable.is_behind() && durable.has_room(bytes))
     }
 
     /// Whether such messages are on disk only while they are not in memory.
@@ -102,7 +102,8 @@ impl Outbox {
     /// The queue on disk for what passes, which is made if there is none; `None`: the disk takes no more for now, or there is
     /// none. Under the lock, while there is a connection.
     pub(super) fn make_disk(&self) -> Option<Arc<StoredQueue>> {
-        let durable = self.common.durable.as_ref().filter(|durable| !durable.is_behind())?;
+        let has_room = |durable: &&Arc<Durable>| !durable.is_behind() && durable.has_room(self.common.limits.bytes);
+        let durable = self.common.durable.as_ref().filter(has_room)?;
         Some(self.disk().unwrap_or_else(|| {
             let queue = durable.temporary_queue(self.any_queue().as_deref());
             self.stored.store(Some(Arc::clone(&queue)));

@@ -40,6 +40,9 @@ pub(super) struct Fanout {
     refused: Vec<u32>,
     /// What is to be appended to the log, message by message.
     kept: Vec<Kept>,
+    /// Room on disk that is booked for `kept`, and whether the message that is being published has room there.
+    booked: u64,
+    room: Option<bool>,
     /// When all is safe that was appended since the last [`Fanout::take_safe_at`].
     safe_at: SafeAt,
 }
@@ -76,7 +79,19 @@ impl Fanout {
     /// Another message is going to be published; its number, which no other message of the batch has.
     pub(super) fn begin_message(&mut self) -> u32 {
         self.message = self.message.checked_add(1).unwrap_or(1);
+        self.room = None;
         self.message
+    }
+
+    /// Whether the disk has room for the message that is being published, for all of its receivers or none. `must`: it is
+    /// not refused on a disk that is merely short.
+    pub(super) fn take_room(&mut self, durable: Option<&Durable>, bytes: usize, must: bool) -> bool {
+        let Some(durable) = durable else { return true };
+        *self.room.get_or_insert_with(|| {
+            let booked = durable.take_room(bytes, must);
+            self.booked += booked.unwrap_or(0);
+            booked.is_some()
+        })
     }
 
     /// Whether so much is collected that it has to be handed over before another message is published.
@@ -197,6 +212,11 @@ impl Fanout {
     pub(super) fn flush(&mut self, durable: Option<&Durable>, now: Instant) {
         if !self.kept.is_empty() {
             self.append(durable);
+        }
+        if self.booked > 0
+            && let Some(durable) = durable
+        {
+            durable.give_room(std::mem::take(&mut self.booked));
         }
         let mut returned = Vec::new();
         for Part { number, connection, outbox, batch } in &mut self.parts[..self.used] {

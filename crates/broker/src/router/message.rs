@@ -138,7 +138,7 @@ impl<'a> Message<'a> {
     /// For a slow receiver for whom QoS 0 waits on disk too.
     #[cold]
     fn add_slowly(&mut self, fanout: &mut Fanout, (number, outbox): (u64, &Arc<Outbox>), terms: &Terms, is_last: bool) {
-        if outbox.is_over_quota(self.now.at) || outbox.is_disk_behind() {
+        if outbox.is_over_quota(self.now.at) || !outbox.has_disk_room(self.packet_bytes as usize) {
             outbox.drop_newest();
             return;
         }

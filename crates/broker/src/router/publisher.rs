@@ -249,7 +249,7 @@ impl Origin {
         fanout: &mut Fanout,
         delivered: &mut Delivered,
     ) {
-        self.deliver_to_targets(matches, message, fanout, delivered);
+        self.deliver_to_targets(router, matches, message, fanout, delivered);
         if !matches.groups.is_empty() {
             self.deliver_to_groups(router, matches, message, fanout, delivered);
         }
@@ -257,6 +257,7 @@ impl Origin {
 
     fn deliver_to_targets(
         &mut self,
+        router: &Router,
         matches: &MatchSet,
         message: &mut Message<'_>,
         fanout: &mut Fanout,
@@ -269,9 +270,9 @@ impl Origin {
                 self.reached_itself |= target.number == self.number;
                 let is_acknowledged = message.is_acknowledged_by(terms);
                 let kept = if message.is_kept_for(terms) { target.outbox.collects_in() } else { None };
-                let passes = kept.as_ref().is_some_and(|queue| queue.is_temporary());
                 if is_acknowledged
-                    && (target.outbox.is_over_quota(message.now.at) || (passes && target.outbox.is_disk_full()))
+                    && (target.outbox.is_over_quota(message.now.at)
+                        || (kept.is_some() && !self.takes_room(router, matches, message, fanout)))
                 {
                     target.outbox.refuse(target.number);
                     delivered.is_over_quota = true;
@@ -282,6 +283,14 @@ impl Origin {
             }
             delivered.is_wanted = true; // one that No Local leaves out matches all the same
         }
+    }
+
+    /// Whether the disk has room for a message that has to be kept. A Will was accepted with its client's CONNECT, so it goes
+    /// before what clients publish.
+    fn takes_room(&self, router: &Router, matches: &MatchSet, message: &Message<'_>, fanout: &mut Fanout) -> bool {
+        let places = matches.targets.len() + matches.groups.len();
+        let bytes = RECORD_BYTES + message.packet_bytes as usize + PLACE_BYTES * places;
+        fanout.take_room(router.durable(), bytes, self.own.is_none())
     }
 
     fn deliver_to_groups(
@@ -297,7 +306,10 @@ impl Origin {
         for route in &matches.groups {
             following -= 1;
             let is_over_quota = message.qos.is_acknowledged() && route.group.waiting.is_over_quota();
-            if is_over_quota && route.group.is_still_over_quota(message.now.at) {
+            let is_kept = message.qos.is_acknowledged() && route.group.stored().is_some();
+            if (is_over_quota && route.group.is_still_over_quota(message.now.at))
+                || (is_kept && !self.takes_room(router, matches, message, fanout))
+            {
                 route.group.refuse();
                 *delivered = Delivered { is_wanted: true, is_over_quota: true };
                 continue;
@@ -371,6 +383,10 @@ impl Origin {
         }
     }
 }
+
+/// Of a message on disk, about: beside its packet, and for each of its receivers, whose acknowledgement needs room too.
+const RECORD_BYTES: usize = 64;
+const PLACE_BYTES: usize = 120;
 
 thread_local! {
     /// Collects a batch: one a thread, not one a connection, most of which are idle. A batch is published and flushed

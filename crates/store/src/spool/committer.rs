@@ -3,7 +3,7 @@
 use std::{
     io, mem,
     ops::Range,
-    sync::{Arc, PoisonError},
+    sync::{Arc, PoisonError, atomic::Ordering},
     task::Waker,
     thread,
     time::{Duration, Instant, SystemTime},
@@ -13,6 +13,7 @@ use super::{
     disk::{Disk, DiskFile, write_all},
     log::Failure,
     names::Position,
+    opening::Beginning,
     options::Options,
     pending::Part,
     reclaim::Reclaim,
@@ -20,6 +21,7 @@ use super::{
     recovery::copy_in_place,
     segment::{FIRST_RECORD, log_name, prepare},
     shared::Shared,
+    space::Space,
     window::{Found, Window},
 };
 use crate::Sync;
@@ -83,21 +85,33 @@ const PREPARE_RETRY: Duration = Duration::from_secs(1);
 
 impl Committer {
     /// `last` is the segment that was written last when the spool was open before, and where it ends.
-    pub(super) fn new(shared: Arc<Shared>, disk: Arc<dyn Disk>, last: Option<(u32, u32)>) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        disk: Arc<dyn Disk>,
+        last: Option<(u32, u32)>,
+        beginning: Beginning,
+    ) -> Self {
         let (options, synced) = {
             let log = shared.log();
             (log.options, log.synced)
         };
+        let Beginning { prepared, rest, spares } = beginning;
+        let last_number = last.map_or(0, |(number, _)| number);
+        let made = match (&prepared, rest) {
+            (Some((number, _)), _) => (*number, options.segment_bytes),
+            (None, Some(header)) => (last_number, header.file_bytes),
+            (None, None) => (last_number, 0),
+        };
         Self {
-            reclaim: Reclaim::new(Arc::clone(&disk)),
+            reclaim: Reclaim::new(Arc::clone(&disk), spares),
             shared,
             disk,
             options,
             open: None,
-            prepared: None,
+            prepared,
             prepare_after: None,
-            made: (last.map_or(0, |(number, _)| number), 0),
-            to_cut: last,
+            made,
+            to_cut: last.filter(|_| rest.is_none()),
             written: synced,
             synced,
             doubted: None,
@@ -144,9 +158,11 @@ impl Committer {
             self.prepare_after = None;
         }
         if let Some(retry) = self.retry_after {
+            self.tell_room();
             return Step::Failed(if has_given { Duration::ZERO } else { retry });
         }
         self.prepare_next();
+        self.tell_room();
         self.cut();
         let has_more = !self.is_closing && self.reclaim.step(&self.shared, self.synced, bytes);
         let is_wanted = {
@@ -198,7 +214,7 @@ impl Committer {
         let file = match prepared {
             Some(file) => Ok(file),
             None if number <= self.made.0 => self.disk.open(&log_name(number)),
-            None => self.make_now(number, part.file_bytes),
+            None => self.make_now(part),
         };
         let file = file.map_err(|error| self.named(number, &error))?;
         self.open = Some(OpenSegment { number, file, unsynced_bytes: 0 });
@@ -226,14 +242,41 @@ impl Committer {
         Ok(file)
     }
 
-    /// On a full disk, from the last spare file.
-    fn make_now(&mut self, number: u32, bytes: u32) -> io::Result<Box<dyn DiskFile>> {
+    /// On a full disk, from the last spare file, which no new messages take.
+    fn make_now(&mut self, part: &Part) -> io::Result<Box<dyn DiskFile>> {
+        let (number, bytes) = (part.segment, part.file_bytes);
+        let may_take_last = bytes <= self.options.segment_bytes && !part.has_messages;
+        if may_take_last
+            && self.space().is_at_maximum()
+            && let Some(spare) = self.reclaim.take_last_spare()
+        {
+            return self.make_from(number, bytes, Some(spare));
+        }
         let made = self.make(number, bytes);
-        if made.is_ok() || bytes > self.options.segment_bytes {
+        if made.is_ok() || !may_take_last {
             return made;
         }
         let Some(spare) = self.reclaim.take_last_spare() else { return made };
         self.make_from(number, bytes, Some(spare))
+    }
+
+    /// For files of messages.
+    fn space(&self) -> Space {
+        let elsewhere = self.shared.bytes_elsewhere.load(Ordering::Relaxed);
+        let entries = self.shared.log().index.references();
+        Space::of(&*self.disk, self.options.segment_bytes, entries, self.options.bytes_maximum, elsewhere)
+    }
+
+    /// Tells how much more may be appended of messages: what was made ahead has room for, and what the disk has, in whole
+    /// segments. On a disk that is short, nothing: what is left is for acknowledgements.
+    fn tell_room(&self) {
+        let segment_bytes = u64::from(self.options.segment_bytes);
+        let segments = self.reclaim.spares_for_messages() + self.space().available / segment_bytes;
+        let log = self.shared.log();
+        let made = log.made_room(self.made.0);
+        let is_refused = log.shortage.is_some() || log.failure.as_ref().is_some_and(|failure| failure.is_full);
+        let all = if is_refused { 0 } else { made.saturating_add_unsigned(segments.saturating_mul(segment_bytes)) };
+        self.shared.set_room(&log, [all, made].map(|room| u64::try_from(room).unwrap_or(0)));
     }
 
     /// The next segment's file before it is needed, and a spare one. If that fails it is told while there still is room
@@ -255,10 +298,21 @@ impl Committer {
 
     fn make_ahead(&mut self, next: u32) -> io::Result<()> {
         let bytes = self.options.segment_bytes;
+        let has_space = |committer: &Self| match committer.space() {
+            space if space.available < u64::from(bytes) => Err(io::Error::new(io::ErrorKind::StorageFull, space.shortage())),
+            _ => Ok(()),
+        };
         if self.made.0 < next {
+            if self.reclaim.spares_for_messages() == 0 {
+                has_space(self)?;
+            }
             self.prepared = Some((next, self.make(next, bytes)?));
         }
-        if self.reclaim.has_spare() { Ok(()) } else { self.reclaim.make_spare(bytes) }
+        if self.reclaim.has_spare() {
+            return Ok(());
+        }
+        has_space(self)?;
+        self.reclaim.make_spare(bytes)
     }
 
     /// What was written and may be lost, though it was not kept: as at opening, it is written again and confirmed before
@@ -360,7 +414,7 @@ impl Committer {
         let has_changed = is_failed != log.failure.is_some();
         log.failure = result.err().map(|error| {
             let since = log.failure.as_ref().map_or_else(SystemTime::now, |failure| failure.since);
-            Failure { error: error.to_string(), since }
+            Failure { is_full: is_full(&error), error: error.to_string(), since }
         });
         let durable = if self.options.sync == Sync::Always { self.synced } else { self.written };
         let durable = durable.max(self.shared.durable());
@@ -413,6 +467,11 @@ const READ_BYTES: usize = 1 << 20;
 /// How long what nobody waits for may be collected.
 const WITHOUT_HURRY: Duration = Duration::from_millis(5);
 
+/// Whether more space would help.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// That there are records from one end to the other.
 fn require_records(window: &mut Window, seed: u32, stretch: Range<u32>) -> io::Result<()> {
     let mut offset = stretch.start;
@@ -433,7 +492,7 @@ impl Drop for Told {
         if thread::panicking() {
             let error = "the thread that writes has panicked".to_owned();
             let mut log = self.0.log();
-            log.failure = Some(Failure { error, since: SystemTime::now() });
+            log.failure = Some(Failure { error, since: SystemTime::now(), is_full: false });
             let watchers = log.take_watchers();
             drop(log);
             watchers.into_iter().for_each(Waker::wake);

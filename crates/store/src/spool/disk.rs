@@ -19,6 +19,10 @@ pub(super) trait Disk: Send + Sync {
     fn remove(&self, name: &str) -> io::Result<()>;
     /// What was created, renamed and removed is so after a power cut too.
     fn sync_names(&self) -> io::Result<()>;
+    /// Bytes that can still be had, and bytes of the whole file system; `None`: the system does not say.
+    fn space(&self) -> Option<(u64, u64)>;
+    /// Bytes that all files in it take.
+    fn used(&self) -> io::Result<u64>;
     /// For errors.
     fn path(&self, name: &str) -> PathBuf;
 }
@@ -122,6 +126,16 @@ impl Disk for Directory {
 
     fn sync_names(&self) -> io::Result<()> {
         sync_directory(&self.path)
+    }
+
+    fn space(&self) -> Option<(u64, u64)> {
+        let system = rustix::fs::statvfs(&self.path).ok()?;
+        let bytes = |blocks: u64| blocks.saturating_mul(system.f_frsize);
+        Some((bytes(system.f_bavail), bytes(system.f_blocks)))
+    }
+
+    fn used(&self) -> io::Result<u64> {
+        crate::directory::used_bytes(&self.path)
     }
 
     fn path(&self, name: &str) -> PathBuf {

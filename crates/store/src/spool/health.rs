@@ -34,6 +34,11 @@ pub enum Health {
     },
 }
 
+/// A size for people.
+pub(super) fn bytes_in_words(bytes: u64) -> String {
+    format!("{} KiB", bytes.div_ceil(1024))
+}
+
 /// Figures of a spool; counts begin when it was opened.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]

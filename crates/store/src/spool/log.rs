@@ -30,6 +30,10 @@ pub(super) struct Log {
     oldest_needed: u32,
     /// The last record, if it can be made longer and is not being written.
     last_run: Option<LastRun>,
+    /// Bytes that were appended since the spool was opened, and those at the end of segments that were left empty.
+    pub(super) appended: u64,
+    /// The end of a segment that only [`Log::reclaim`] may use, so that a full disk can always give back space.
+    tail_reserve: u32,
     /// All before it has been confirmed by the disk.
     pub(super) synced: Position,
     pub(super) failure: Option<Failure>,
@@ -71,6 +75,8 @@ struct LastRun {
 pub(super) struct Failure {
     pub(super) error: String,
     pub(super) since: SystemTime,
+    /// The disk has no room.
+    pub(super) is_full: bool,
 }
 
 /// What cannot be copied, and so is in the way of all behind it.
@@ -95,9 +101,13 @@ pub(super) struct Counters {
     pub(super) failures: u64,
 }
 
+/// Room for a `Synced` and a `Reclaimed` record.
+const TAIL_RESERVE: u32 = 64;
+
 impl Log {
-    /// Goes on behind the last segment of an index, in a new one. `previous_end` is where that last one ends.
-    pub(super) fn new(index: Index, previous_end: u32, salt: u64, options: Options) -> Self {
+    /// Goes on behind the last segment of an index, in a new one, or in the `rest` of the last one where there is no room
+    /// for a new one. `previous_end` is where that last one ends.
+    pub(super) fn new(index: Index, previous_end: u32, salt: u64, options: Options, rest: Option<Header>) -> Self {
         let (oldest_needed, synced) = (index.segments.oldest(), Position::new(index.segments.newest(), previous_end));
         let segment = index.segments.newest();
         let mut log = Self {
@@ -108,6 +118,8 @@ impl Log {
             tail: Tail { segment, offset: previous_end, seed: 0, file_bytes: 0 },
             oldest_needed,
             last_run: None,
+            appended: 0,
+            tail_reserve: TAIL_RESERVE,
             synced,
             failure: None,
             damage: None,
@@ -120,13 +132,29 @@ impl Log {
             is_closing: false,
             has_rolled: true,
         };
-        log.begin_segment(0);
+        match rest {
+            Some(Header { file_bytes, .. }) => {
+                let seed = log.index.segments.get(segment).map_or(0, |segment| segment.seed);
+                log.tail = Tail { segment, offset: previous_end, seed, file_bytes };
+            }
+            None => log.begin_segment(0),
+        }
         log
     }
 
     /// Where the next record goes, or a little before.
     pub(super) fn end(&self) -> Position {
         Position::new(self.tail.segment, self.tail.offset)
+    }
+
+    /// Bytes that the segments up to `made` still take behind the end of the log; negative where it is behind them.
+    pub(super) fn made_room(&self, made: u32) -> i64 {
+        let segments = i64::from(made) - i64::from(self.tail.segment);
+        let segment_bytes = i64::from(self.options.segment_bytes);
+        match segments {
+            0.. => self.room() as i64 + segments * segment_bytes,
+            _ => (segments + 1) * segment_bytes - i64::from(self.tail.offset),
+        }
     }
 
     /// Bytes that the last segment still takes.
@@ -136,8 +164,8 @@ impl Log {
 
     pub(super) fn health(&self) -> Health {
         match (&self.failure, &self.shortage, &self.damage) {
-            (Some(Failure { error, since }), ..) => Health::Failed { error: error.clone(), since: *since },
-            (_, Some(Failure { error, since }), _) => Health::NoRoom { error: error.clone(), since: *since },
+            (Some(Failure { error, since, .. }), ..) => Health::Failed { error: error.clone(), since: *since },
+            (_, Some(Failure { error, since, .. }), _) => Health::NoRoom { error: error.clone(), since: *since },
             (_, _, Some(Damage { error, .. })) => Health::Damaged { error: error.clone() },
             (None, None, None) => Health::Writing,
         }
@@ -182,6 +210,7 @@ impl Log {
             (false, Some(origin)) => self.hold(origin),
             (true, origin) => {
                 self.append_message(entries, shape, origin, body);
+                self.pending.open_part().into_iter().for_each(|part| part.has_messages = true);
                 self.counters.messages += 1;
                 self.counters.message_bytes += shape.body_bytes() as u64;
             }
@@ -280,7 +309,9 @@ impl Log {
     /// Segments below are not needed once this is safe.
     pub(super) fn reclaim(&mut self, oldest: u32) -> Position {
         self.oldest_needed = oldest;
+        self.tail_reserve = 0;
         self.plain(&Record::Reclaimed { oldest });
+        self.tail_reserve = TAIL_RESERVE;
         self.end()
     }
 
@@ -346,7 +377,8 @@ impl Log {
         let write_bytes = self.options.write_bytes;
         let goes_on = self.pending.open_part().is_some_and(|part| part.bytes.len() + length <= write_bytes);
         let synced_bytes = if goes_on { 0 } else { SYNCED_BYTES as usize };
-        if self.tail.offset as usize + synced_bytes + length > self.tail.file_bytes as usize {
+        let usable = self.tail.file_bytes.saturating_sub(self.tail_reserve) as usize;
+        if self.tail.offset as usize + synced_bytes + length > usable {
             self.begin_segment(length);
             self.has_rolled = true;
         } else if !goes_on {
@@ -358,7 +390,8 @@ impl Log {
     /// A segment that takes a record of this length.
     fn begin_segment(&mut self, length: usize) {
         let previous_end = self.tail.offset;
-        let least = (FIRST_RECORD + BEGIN_BYTES) as usize + length;
+        self.appended += self.room();
+        let least = (FIRST_RECORD + BEGIN_BYTES + TAIL_RESERVE) as usize + length;
         let file_bytes = self.options.segment_bytes.max(least as u32);
         let number = if self.index.segments.len() == 0 { self.tail.segment } else { self.tail.segment + 1 };
         let seed = self.header(number, file_bytes).seed();
@@ -371,7 +404,7 @@ impl Log {
     fn begin_part(&mut self, begins_with_synced: bool) {
         let Tail { segment, offset, seed, file_bytes } = self.tail;
         let bytes = self.pending.buffer();
-        self.pending.begin_part(Part { segment, offset, seed, file_bytes, begins_with_synced, bytes });
+        self.pending.begin_part(Part { segment, offset, seed, file_bytes, begins_with_synced, has_messages: false, bytes });
     }
 
     /// The first record of a part.
@@ -384,6 +417,7 @@ impl Log {
 
     fn move_tail(&mut self, bytes: usize) {
         self.tail.offset += bytes as u32;
+        self.appended += bytes as u64;
         if let Some(segment) = self.index.segments.get_mut(self.tail.segment) {
             segment.end = self.tail.offset;
         }

@@ -17,11 +17,14 @@ pub struct Options {
     /// From how many bytes that are not on the disk [`Spool::is_congested`](super::Spool::is_congested) says so; default
     /// 16 MiB. They are in memory until then, and nothing but the caller stops them from becoming more.
     pub congested_bytes: usize,
+    /// Most that all files of the log and [`Spool::set_bytes_elsewhere`](super::Spool::set_bytes_elsewhere) may take, in
+    /// bytes; default 0, no bound but the disk's. Close to it [`Spool::take_room`](super::Spool::take_room) refuses.
+    pub bytes_maximum: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { sync: Sync::Always, segment_bytes: 32 << 20, write_bytes: 1 << 20, congested_bytes: 16 << 20 }
+        Self { sync: Sync::Always, segment_bytes: 32 << 20, write_bytes: 1 << 20, congested_bytes: 16 << 20, bytes_maximum: 0 }
     }
 }
 

@@ -17,6 +17,8 @@ pub(super) struct Part {
     pub(super) file_bytes: u32,
     /// Its first record is a `Synced`; else it is the segment's `Begin`.
     pub(super) begins_with_synced: bool,
+    /// A caller's messages are in it: it may not take the last space.
+    pub(super) has_messages: bool,
     pub(super) bytes: Vec<u8>,
 }
 

@@ -76,7 +76,7 @@ const RETRY_MAX: Duration = Duration::from_secs(64);
 pub(super) const FAILURES_MAX: u32 = 4;
 
 impl Reclaim {
-    pub(super) fn new(disk: Arc<dyn Disk>) -> Self {
+    pub(super) fn new(disk: Arc<dyn Disk>, spares: Vec<String>) -> Self {
         Self {
             disk,
             leaving: None,
@@ -85,7 +85,7 @@ impl Reclaim {
             copied: 0,
             failures: 0,
             retry_at: None,
-            spares: Vec::new(),
+            spares,
             living: Living::default(),
             pieces: PIECES,
         }
@@ -116,6 +116,11 @@ impl Reclaim {
 
     pub(super) fn take_last_spare(&mut self) -> Option<String> {
         self.spares.pop()
+    }
+
+    /// Spare files that messages may take.
+    pub(super) fn spares_for_messages(&self) -> u64 {
+        (self.spares.len() as u64).saturating_sub(1)
     }
 
     pub(super) fn has_spare(&self) -> bool {

@@ -1,6 +1,6 @@
 //! What a directory holds, found by reading all of it.
 
-use std::{collections::BTreeSet, error::Error, fmt, io, ops::Range, path::PathBuf};
+use std::{cmp::Reverse, collections::BTreeSet, error::Error, fmt, io, ops::Range, path::PathBuf};
 
 use super::{
     disk::{Disk, write_all},
@@ -139,19 +139,43 @@ pub(super) fn examine(disk: &dyn Disk) -> Result<Examined, OpenError> {
 }
 
 /// Makes sure that what was read stays as it was read, and removes what is not needed. In this order: what says that a
-/// segment is not needed, and the copies of what lived there, may be among what was never confirmed.
-pub(super) fn settle(disk: &dyn Disk, found: &Examined) -> Result<(), OpenError> {
+/// segment is not needed, and the copies of what lived there, may be among what was never confirmed. Returns files of
+/// `segment_bytes` that can be used again: on a full disk their space would be gone.
+pub(super) fn settle(disk: &dyn Disk, found: &Examined, segment_bytes: u32) -> Result<Vec<String>, OpenError> {
     if found.index.segments.len() > 0 {
         let name = log_name(found.index.segments.newest());
         let settled = disk.open(&name).and_then(|file| write_again(&mut Window::new(file, 0), found));
         settled.map_err(|error| OpenError::Io { path: disk.path(&name), error })?;
         disk.sync_names().map_err(|error| OpenError::Io { path: disk.path(""), error })?;
     }
-    // From the highest number on: above one that is not there, none may be.
-    for name in found.left_over.iter().rev() {
-        disk.remove(name).map_err(|error| OpenError::Io { path: disk.path(name), error })?;
+    let mut spares: Vec<&str> = found.left_over.iter().rev().map(String::as_str).collect();
+    spares.retain(|name| is_spare_of(disk, name, segment_bytes));
+    spares.truncate(KEPT_SPARES.len());
+    let mut left: Vec<&str> = found.left_over.iter().map(String::as_str).collect();
+    left.retain(|name| !(spares.contains(name) && KEPT_SPARES.contains(name)));
+    // Spare files first, whose names others may get; then from the highest number on: above a segment that is not there,
+    // none may be.
+    left.sort_by_key(|name| (number_of(name).is_some(), Reverse(*name)));
+    let names: Vec<&str> = KEPT_SPARES.into_iter().filter(|name| !spares.contains(name)).collect();
+    let mut names = names.into_iter();
+    for name in left {
+        let moved = match spares.iter_mut().find(|spare| **spare == name) {
+            Some(spare) => names.next().map_or(Ok(()), |new| disk.rename(name, new).map(|()| *spare = new)),
+            None => disk.remove(name),
+        };
+        moved.map_err(|error| OpenError::Io { path: disk.path(name), error })?;
     }
-    disk.sync_names().map_err(|error| OpenError::Io { path: disk.path(""), error })
+    disk.sync_names().map_err(|error| OpenError::Io { path: disk.path(""), error })?;
+    Ok(spares.into_iter().map(str::to_owned).collect())
+}
+
+/// Names of no segment's, which no other spare file has.
+const KEPT_SPARES: [&str; 2] = ["kept-1.spare", "kept-2.spare"];
+
+/// Whether a file is as long as a segment usually is.
+fn is_spare_of(disk: &dyn Disk, name: &str, segment_bytes: u32) -> bool {
+    let length = disk.open(name).and_then(|file| file.length());
+    length.is_ok_and(|length| length == u64::from(segment_bytes))
 }
 
 /// What was never confirmed may have been read from the system's memory, and not be on the disk; not even a confirmation
@@ -229,7 +253,7 @@ fn newest(disk: &dyn Disk, numbers: &BTreeSet<u32>) -> Result<Option<Newest>, Op
 }
 
 /// A segment and its header.
-fn open(disk: &dyn Disk, number: u32) -> Result<(Window, Header), OpenError> {
+pub(super) fn open(disk: &dyn Disk, number: u32) -> Result<(Window, Header), OpenError> {
     let path = || disk.path(&log_name(number));
     let io = |error| OpenError::Io { path: path(), error };
     let file = disk.open(&log_name(number)).map_err(io)?;

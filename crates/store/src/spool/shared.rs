@@ -26,6 +26,14 @@ pub(super) struct Shared {
     segment_bytes: u32,
     /// The next segment's file cannot be made: a hint too.
     has_shortage: AtomicBool,
+    /// [`Log::appended`] when somebody last looked.
+    appended: AtomicU64,
+    /// Bytes of messages that are going to be appended.
+    booked: AtomicU64,
+    /// Messages may be appended until `appended` comes to this; those that nobody can refuse, to the second.
+    limits: [AtomicU64; 2],
+    /// Bytes of files beside the log that count like its own.
+    pub(super) bytes_elsewhere: AtomicU64,
     pub(super) wakers: Wakers,
     /// Something was appended, or the spool is closing. Only where `committer_sleeps`.
     pub(super) work: Condvar,
@@ -40,6 +48,10 @@ impl Shared {
             congested_bytes: log.options.congested_bytes,
             segment_bytes: log.options.segment_bytes,
             has_shortage: AtomicBool::new(false),
+            appended: AtomicU64::new(0),
+            booked: AtomicU64::new(0),
+            limits: [const { AtomicU64::new(u64::MAX) }; 2],
+            bytes_elsewhere: AtomicU64::new(0),
             log: Mutex::new(log),
             pending_bytes: AtomicUsize::new(0),
             wakers: Wakers::default(),
@@ -78,7 +90,7 @@ impl Shared {
         self.has_shortage.store(error.is_some(), Ordering::Relaxed);
         self.change_health(|log| {
             let since = log.shortage.as_ref().map_or_else(SystemTime::now, |shortage| shortage.since);
-            log.shortage = error.map(|error| Failure { error, since });
+            log.shortage = error.map(|error| Failure { error, since, is_full: true });
         });
     }
 
@@ -95,5 +107,29 @@ impl Shared {
 
     pub(super) fn note_pending(&self, log: &Log) {
         self.pending_bytes.store(log.pending.bytes(), Ordering::Relaxed);
+        self.appended.store(log.appended, Ordering::Relaxed);
+    }
+
+    /// Books so many bytes for messages, unless they would take space that is kept for what ends messages.
+    pub(super) fn take_room(&self, bytes: u64, must: bool) -> bool {
+        let limit = self.limits[usize::from(must)].load(Ordering::Relaxed);
+        let booked = self.booked.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let has_room = self.appended.load(Ordering::Relaxed).saturating_add(booked) <= limit;
+        if !has_room {
+            self.give_room(bytes);
+        }
+        has_room
+    }
+
+    /// What was booked is appended, or is not going to be.
+    pub(super) fn give_room(&self, bytes: u64) {
+        self.booked.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// From the end of the log on messages may take so many bytes; those that nobody can refuse, the second number.
+    pub(super) fn set_room(&self, log: &Log, room: [u64; 2]) {
+        for (limit, room) in self.limits.iter().zip(room) {
+            limit.store(log.appended.saturating_add(room), Ordering::Relaxed);
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use super::{
     Limit, Marked, Messages, OpenError, Options, QueueContent, QueueId, ReadError, Recovered, Sequence, Spool,
-    disk::Directory, recovery,
+    disk::Directory, opening::Beginning, recovery,
 };
 
 /// What a directory holds, as opening it would find it. Nothing is changed, and nobody is kept from using it: to be
@@ -24,7 +24,7 @@ impl Snapshot {
     pub fn open(directory: &Path) -> Result<Self, OpenError> {
         let disk = Directory::to_read(directory);
         let examined = recovery::examine(&disk)?;
-        let (spool, _, recovered) = Spool::over(Arc::new(disk), examined, Options::default());
+        let (spool, _, recovered) = Spool::over(Arc::new(disk), examined, Options::default(), 0, Beginning::default());
         Ok(Self { spool, recovered })
     }
 

@@ -274,6 +274,16 @@ impl Disk for MemoryDisk {
         Ok(())
     }
 
+    fn space(&self) -> Option<(u64, u64)> {
+        let state = self.state();
+        let free = if state.faults.is_full { Some(0) } else { state.faults.space };
+        free.map(|free| (free as u64, (free + state.used()) as u64))
+    }
+
+    fn used(&self) -> io::Result<u64> {
+        Ok(self.state().used() as u64)
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         PathBuf::from("memory").join(name)
     }

@@ -3,6 +3,7 @@
 mod calls;
 mod damage;
 mod directory;
+mod full;
 mod leaving;
 mod memory_disk;
 mod model;
@@ -20,7 +21,8 @@ use super::{Options, Place, QueueId, Sequence};
 use crate::Sync;
 
 /// Small enough for a few messages to fill a segment.
-const SMALL: Options = Options { sync: Sync::Always, segment_bytes: 4096, write_bytes: 1024, congested_bytes: 8192 };
+const SMALL: Options =
+    Options { sync: Sync::Always, segment_bytes: 4096, write_bytes: 1024, congested_bytes: 8192, bytes_maximum: 0 };
 
 /// The same cases each time, unless `PROPTEST_RNG_SEED` or `PROPTEST_CASES` ask for others.
 fn fixed(cases: u32) -> ProptestConfig {

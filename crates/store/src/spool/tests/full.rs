@@ -1,0 +1,151 @@
+//! A disk that messages fill, and that is drained again.
+
+use super::{
+    SMALL,
+    memory_disk::MemoryDisk,
+    model::Call,
+    place,
+    rig::{End, Rig},
+    untagged,
+};
+use crate::Sync;
+use crate::spool::{
+    Health, Options, QueueId,
+    segment::{is_spare, number_of},
+};
+
+/// Eight messages or so.
+const SEGMENT: usize = 16 << 10;
+const OPTIONS: Options = Options { segment_bytes: SEGMENT as u32, ..SMALL };
+const SPACE: usize = 16 * SEGMENT;
+const BODY: usize = 2_000;
+
+fn message(sequence: u64) -> Call {
+    Call::Message { places: vec![untagged(place(2, sequence))], origin: None, body: vec![sequence as u8; BODY] }
+}
+
+fn acknowledge(sequence: u64) -> Call {
+    Call::Acknowledge { queue: 2, from: sequence, to: sequence }
+}
+
+/// Appends messages as long as there is room for them; `burst` of them before each write. How many.
+fn fill(rig: &mut Rig, first: u64, burst: u64) -> u64 {
+    let mut sequence = first;
+    loop {
+        for _ in 0..burst {
+            let Some(booked) = rig.spool.take_room(BODY as u64 + 184, false) else {
+                assert!(rig.commit(), "{:?}", rig.spool.health());
+                return sequence - first;
+            };
+            rig.call(&message(sequence));
+            rig.spool.give_room(booked);
+            sequence += 1;
+        }
+        assert!(rig.commit(), "{:?}", rig.spool.health());
+    }
+}
+
+/// Every other message first, so that no two acknowledgements are one record.
+fn drain(rig: &mut Rig, first: u64, count: u64) {
+    let end = first + count;
+    for sequence in (first..end).step_by(2).chain((first + 1..end).step_by(2)) {
+        rig.call(&acknowledge(sequence));
+        assert!(rig.commit(), "{sequence} of {count}: {:?}", rig.spool.health());
+    }
+}
+
+fn segments(disk: &MemoryDisk) -> usize {
+    disk.names().iter().filter(|name| number_of(name).is_some()).count()
+}
+
+#[test]
+fn full_disk_refuses_messages_and_takes_acknowledgements() {
+    for burst in [1, 7, 40, 1_000] {
+        let mut rig = Rig::new(OPTIONS);
+        rig.disk.set_faults(|faults| faults.space = Some(SPACE));
+        assert!(rig.commit());
+        let count = fill(&mut rig, 1, burst);
+        assert!(count as usize * BODY > SPACE / 3, "{burst}: {count}");
+        drain(&mut rig, 1, count);
+        assert_eq!(rig.spool.health(), Health::Writing);
+        assert!(segments(&rig.disk) <= 4, "{burst}: {:?}", rig.disk.names());
+        let again = fill(&mut rig, 10_000, burst);
+        assert!(again * 2 > count, "{burst}: {count}, then {again}");
+        rig.end(End::Killed).assert_as_model();
+    }
+}
+
+#[test]
+fn full_log_is_drained_after_a_restart_without_free_space() {
+    for end in [End::Killed, End::Closed, End::PowerCut(7)] {
+        let mut rig = Rig::new(OPTIONS);
+        rig.disk.set_faults(|faults| faults.space = Some(SPACE));
+        assert!(rig.commit());
+        let count = fill(&mut rig, 1, 5);
+        // Somebody else takes all that is free, and all that is given back to the file system.
+        let no_space = |disk: &MemoryDisk| disk.set_faults(|faults| faults.space = Some(0));
+        let mut rig = rig.try_end(end, no_space).unwrap();
+        rig.assert_as_model();
+        drain(&mut rig, 1, count);
+        let mut rig = rig.try_end(End::Killed, no_space).unwrap();
+        assert!(rig.spool.queue(QueueId(2)).is_none(), "{end:?}: acknowledged messages came again");
+        assert!(rig.commit());
+        assert!(segments(&rig.disk) <= 4, "{end:?}: {:?}", rig.disk.names());
+        assert!(fill(&mut rig, 10_000, 5) > 0, "{end:?}");
+    }
+}
+
+#[test]
+fn log_goes_on_in_its_last_segment_where_no_file_can_be_made() {
+    for seed in 1..60 {
+        let sync = if seed % 3 == 0 { Sync::Never } else { Sync::Always };
+        let mut rig = Rig::new(Options { sync, segment_bytes: 1 << 20, ..SMALL });
+        (1..=100).for_each(|sequence| rig.call(&message(sequence)));
+        assert!(rig.commit());
+        // Torn: records behind the end must not come back.
+        (101..=110).for_each(|sequence| rig.call(&message(sequence)));
+        rig.disk.set_faults(|faults| faults.failing_syncs = 1);
+        rig.work(1);
+        let no_files = |disk: &MemoryDisk| {
+            for name in disk.names() {
+                let content = disk.content(&name);
+                let is_begun = content.get(64..).is_some_and(|bytes| bytes.iter().any(|&byte| byte != 0));
+                if is_spare(&name) || !is_begun {
+                    disk.take_away(&name);
+                }
+            }
+            disk.set_faults(|faults| faults.space = Some(0));
+        };
+        let mut rig = rig.try_end(End::PowerCut(seed), no_files).unwrap();
+        if rig.spool.queues().is_empty() {
+            continue; // nothing was confirmed
+        }
+        for sequence in 1..=50 {
+            rig.call(&acknowledge(2 * sequence));
+            assert!(rig.commit(), "{:?}", rig.spool.health());
+        }
+        rig.assert_as_model();
+        let mut rig = rig.try_end(End::PowerCut(seed + 1), no_files).unwrap();
+        rig.call(&acknowledge(1));
+        assert!(rig.commit());
+        rig.end(End::Killed).assert_as_model();
+    }
+}
+
+#[test]
+fn log_stays_below_its_maximum_until_it_is_drained() {
+    let maximum = 20 * SEGMENT as u64;
+    let mut rig = Rig::new(Options { bytes_maximum: maximum, ..OPTIONS });
+    assert!(rig.commit());
+    let count = fill(&mut rig, 1, 3);
+    assert!(count as usize * BODY > 8 * SEGMENT, "{count}");
+    let Health::NoRoom { error, .. } = rig.spool.health() else { panic!("{:?}", rig.spool.health()) };
+    assert!(error.contains("maximum of 320 KiB"), "{error}");
+    drain(&mut rig, 1, count);
+    assert!(rig.spool.used_bytes() <= maximum);
+    assert_eq!(rig.spool.health(), Health::Writing);
+    // Files beside the log count.
+    rig.spool.set_bytes_elsewhere(maximum);
+    let more = fill(&mut rig, 10_000, 3);
+    assert!(more < count / 2, "{more} of {count}");
+}

@@ -1,0 +1,186 @@
+//! A disk that messages fill: publishers are refused in time, and fetching the messages makes the broker well again.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tenbin_codec::{Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode};
+
+use super::support::{
+    BrokerProcess, ConfigFile, PATIENCE, RawClient, Silence, SmallDisk, at_qos, lasting, number_of,
+};
+
+const DISK_MEBIBYTES: usize = 300;
+const MESSAGE_BYTES: usize = 30_000;
+const WINDOW: usize = 16;
+const NUMBER_BYTES: usize = 10;
+/// Messages whose acknowledgements a kill may forget.
+const LAST: usize = 64;
+
+#[test]
+fn disk_filled_by_one_client_is_well_after_draining() {
+    fill_drain_and_fill(None);
+}
+
+#[test]
+fn disk_filled_by_one_client_is_well_after_kill_when_full() {
+    fill_drain_and_fill(Some(Kill::Full));
+}
+
+#[test]
+fn drained_messages_do_not_come_again_after_kill() {
+    fill_drain_and_fill(Some(Kill::Drained));
+}
+
+#[test]
+fn store_stays_below_its_bytes_maximum() {
+    let Some(disk) = SmallDisk::mount(DISK_MEBIBYTES) else { return };
+    let data = disk.path().join("data");
+    let maximum = 256 << 20;
+    let config = super::roomy(&format!("bytes_maximum = {maximum}"));
+    let arguments = ["--data", data.to_str().expect("a readable name"), "--config", config.path()];
+    let broker = BrokerProcess::start(&arguments);
+    let accepted = fill(&broker);
+    assert!(accepted > 1_000, "{accepted}");
+    assert!(used_bytes(&data) <= maximum, "{}", used_bytes(&data));
+    drain(&broker, accepted);
+    assert_accepts_again(&broker);
+}
+
+/// When the broker is killed.
+#[derive(Clone, Copy, PartialEq)]
+enum Kill {
+    Full,
+    Drained,
+}
+
+fn fill_drain_and_fill(kill: Option<Kill>) {
+    let Some(disk) = SmallDisk::mount(DISK_MEBIBYTES) else { return };
+    let data = disk.path().join("data");
+    let config: ConfigFile = super::roomy("");
+    let arguments = ["--data", data.to_str().expect("a readable name"), "--config", config.path()];
+    let mut broker = BrokerProcess::start(&arguments);
+    let accepted = fill(&broker);
+    assert!(accepted > 1_000, "{accepted}");
+    if kill == Some(Kill::Full) {
+        drop(broker);
+        broker = BrokerProcess::start(&arguments);
+    }
+    drain(&broker, accepted);
+    let until = Instant::now() + PATIENCE;
+    while segments(&data) > 4 {
+        assert!(Instant::now() < until, "{} segments after all messages were fetched", segments(&data));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    if kill == Some(Kill::Drained) {
+        drop(broker);
+        broker = BrokerProcess::start(&arguments);
+        // Nobody waits for the last acknowledgements to be on disk.
+        let mut receiver = broker.connect(lasting(ProtocolVersion::V5, "receiver"));
+        let again = receiver.drain();
+        assert!(again.iter().all(|publish| number_of(&shortened(publish)) + LAST >= accepted), "{} again", again.len());
+        receiver.disconnect();
+    }
+    assert_accepts_again(&broker);
+}
+
+/// Publishes for a session that is away until a message is refused: how many were accepted.
+fn fill(broker: &BrokerProcess) -> usize {
+    let mut receiver = broker.connect(lasting(ProtocolVersion::V5, "receiver"));
+    receiver.subscribe("kept", QoS::AtLeastOnce);
+    receiver.cut();
+    let mut load = Load { publisher: broker.v5("publisher"), next: 0, under_way: VecDeque::new(), accepted: 0 };
+    let mut is_refused = false;
+    while !is_refused {
+        assert!(load.next * MESSAGE_BYTES < DISK_MEBIBYTES << 20, "more than the disk holds");
+        while load.under_way.len() < WINDOW {
+            load.publish();
+        }
+        is_refused = !load.take(broker);
+    }
+    while !load.under_way.is_empty() {
+        // One that is smaller may find room where another did not; these are of one size.
+        assert!(!load.take(broker), "accepted behind a message that was refused");
+    }
+    load.accepted
+}
+
+/// Fetches and acknowledges so many messages, in order.
+fn drain(broker: &BrokerProcess, messages: usize) {
+    let mut receiver = broker.connect(lasting(ProtocolVersion::V5, "receiver"));
+    for number in 0..messages {
+        let publish = receiver.receive_message();
+        assert_eq!(number_of(&shortened(&publish)), number);
+    }
+    receiver.expect_nothing_waiting();
+    receiver.disconnect();
+}
+
+fn shortened(publish: &Publish) -> Publish {
+    Publish { payload: publish.payload.slice(..NUMBER_BYTES), ..publish.clone() }
+}
+
+fn assert_accepts_again(broker: &BrokerProcess) {
+    let mut publisher = broker.v5("publisher");
+    let until = Instant::now() + PATIENCE;
+    while publisher.publish("kept", "again", QoS::AtLeastOnce) != ReasonCode::Success {
+        assert!(Instant::now() < until, "refused:\n{}", broker.log().all().join("\n"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut receiver = broker.connect(lasting(ProtocolVersion::V5, "receiver"));
+    assert_eq!(receiver.receive_message().payload, "again");
+    receiver.expect_nothing_waiting();
+}
+
+fn segments(data: &Path) -> usize {
+    let files = fs::read_dir(data.join("spool")).expect("a spool");
+    files.flatten().filter(|file| file.path().extension().is_some_and(|end| end == "log")).count()
+}
+
+fn used_bytes(path: &Path) -> u64 {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries
+        .map(|entry| match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => used_bytes(&entry.path()),
+            Ok(metadata) => std::os::unix::fs::MetadataExt::blocks(&metadata) * 512,
+            Err(_) => 0,
+        })
+        .sum()
+}
+
+/// Numbered messages to `kept`.
+struct Load {
+    publisher: RawClient,
+    next: usize,
+    under_way: VecDeque<PacketId>,
+    accepted: usize,
+}
+
+impl Load {
+    fn publish(&mut self) {
+        let payload = format!("{:0NUMBER_BYTES$}{}", self.next, "x".repeat(MESSAGE_BYTES));
+        let packet_id = self.publisher.next_id();
+        let publish = at_qos("kept", &payload, QoS::AtLeastOnce);
+        self.publisher.send(&Packet::Publish(Publish { packet_id: Some(packet_id), ..publish }));
+        self.under_way.push_back(packet_id);
+        self.next += 1;
+    }
+
+    /// Whether the next message was accepted.
+    fn take(&mut self, broker: &BrokerProcess) -> bool {
+        match self.publisher.try_receive(PATIENCE) {
+            Ok(Packet::PubAck(ack)) => {
+                assert_eq!(Some(ack.packet_id), self.under_way.pop_front());
+                assert!([ReasonCode::Success, ReasonCode::QuotaExceeded].contains(&ack.reason), "{ack:?}");
+                let is_accepted = ack.reason == ReasonCode::Success;
+                self.accepted += usize::from(is_accepted);
+                is_accepted
+            }
+            Err(Silence::TimedOut) => {
+                panic!("no PUBACK after {} messages:\n{}", self.accepted, broker.log().all().join("\n"))
+            }
+            other => panic!("{other:?} instead of PUBACK"),
+        }
+    }
+}
