@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 
 use tenbin_codec::{Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode};
 
-use super::support::{
-    BrokerProcess, ConfigFile, PATIENCE, RawClient, Silence, SmallDisk, at_qos, lasting, number_of,
-};
+use super::support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, Silence, SmallDisk, at_qos, lasting, number_of};
 
 const DISK_MEBIBYTES: usize = 300;
 const MESSAGE_BYTES: usize = 30_000;
@@ -100,7 +98,6 @@ fn fill(broker: &BrokerProcess) -> usize {
         is_refused = !load.take(broker);
     }
     while !load.under_way.is_empty() {
-        // One that is smaller may find room where another did not; these are of one size.
         assert!(!load.take(broker), "accepted behind a message that was refused");
     }
     load.accepted

@@ -16,6 +16,7 @@ mod half_way;
 mod judge;
 mod ledger;
 mod over;
+mod parted;
 mod power_cut;
 mod publisher;
 mod receiver;

@@ -5,9 +5,11 @@
 #![forbid(unsafe_code)]
 
 mod directory;
+mod identity;
 pub mod spool;
 pub mod state;
 mod sync;
 
 pub use directory::{DirectoryError, LockedDirectory};
+pub use identity::{MessageFiles, Mismatch, StoreId};
 pub use sync::Sync;

@@ -29,11 +29,11 @@ mod table;
 mod tests;
 mod wakers;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 use std::thread::JoinHandle;
+use std::{fmt, fs};
 
 pub use backend::{Backend, BackendError, Batch};
 pub use health::{Health, Stats};
@@ -42,7 +42,7 @@ pub use snapshot::{Dropped, Snapshot};
 pub use table::Table;
 pub use wakers::Wake;
 
-use crate::LockedDirectory;
+use crate::{LockedDirectory, MessageFiles, Mismatch, StoreId, identity};
 use backend::{Opener, Opening};
 use committer::Committer;
 use fjall_backend::FjallBackend;
@@ -53,6 +53,7 @@ use shared::Shared;
 pub struct State {
     shared: Arc<Shared>,
     path: PathBuf,
+    id: StoreId,
     committer: Option<JoinHandle<()>>,
 }
 
@@ -80,6 +81,8 @@ pub enum OpenError {
     Backend(PathBuf, BackendError),
     /// Written by a version that this one does not know; `None` = it does not say which.
     Version(PathBuf, Option<u32>),
+    /// It is missing, or other messages than its own are beside it.
+    Mismatch(Mismatch),
     /// What was written is not what is there. Told by [`Snapshot::open`] alone.
     Damaged(PathBuf, BackendError),
 }
@@ -101,11 +104,19 @@ impl State {
         on_health: impl Fn(&Health) + Send + 'static,
     ) -> Result<Self, OpenError> {
         let path = directory.path().join("state");
+        let messages =
+            MessageFiles::of(directory.path()).map_err(|error| OpenError::Backend(path.clone(), error.into()))?;
+        // Before a new one is made where the files of the old one may be put back.
+        let is_there = fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_some());
+        if !is_there {
+            messages.check(directory.path(), identity::State::New).map_err(OpenError::Mismatch)?;
+        }
+        let check = |state| messages.check(directory.path(), state).map_err(OpenError::Mismatch);
         let at = path.clone();
         let open = move |opening: Opening| -> Result<Box<dyn Backend>, BackendError> {
             Ok(Box::new(FjallBackend::open(&at, opening, options.sync)?))
         };
-        Self::open_with(Box::new(open), &path, options, Box::new(on_health))
+        Self::open_with(Box::new(open), &path, options, Box::new(on_health), check)
     }
 
     fn open_with(
@@ -113,15 +124,16 @@ impl State {
         path: &Path,
         options: Options,
         on_health: Box<dyn Fn(&Health) + Send>,
+        check: impl FnOnce(identity::State) -> Result<(), OpenError>,
     ) -> Result<Self, OpenError> {
         let failed = |error| OpenError::Backend(path.to_owned(), error);
         let mut backend = open(Opening::First).map_err(failed)?;
-        check_version(&mut *backend, path)?;
+        let id = check_version(&mut *backend, path, check)?;
         let shared = Arc::new(Shared::new(options, backend));
         let committer = Committer::new(Arc::clone(&shared), open, on_health);
         let thread = std::thread::Builder::new().name("tenbin-state".to_owned());
         let committer = thread.spawn(move || committer.run()).map_err(|error| failed(error.into()))?;
-        Ok(Self { shared, path: path.to_owned(), committer: Some(committer) })
+        Ok(Self { shared, path: path.to_owned(), id, committer: Some(committer) })
     }
 
     /// Shows every key of `table` and what is there on disk, in the order of the keys. Changes that are not durable yet
@@ -195,6 +207,11 @@ impl State {
         self.shared.health()
     }
 
+    /// Of the store that it is a part of.
+    pub fn id(&self) -> StoreId {
+        self.id
+    }
+
     /// Bytes of the disk that it takes now.
     pub fn used_bytes(&self) -> u64 {
         crate::directory::used_bytes(&self.path).unwrap_or(0)
@@ -228,6 +245,7 @@ impl fmt::Display for OpenError {
             Self::Backend(path, error) | Self::Damaged(path, error) => {
                 write!(f, "state in {}: {error}", path.display())
             }
+            Self::Mismatch(mismatch) => mismatch.fmt(f),
             Self::Version(path, None) => {
                 write!(f, "state in {}: there is no format version, though there is something", path.display())
             }
@@ -247,16 +265,38 @@ pub const FORMAT_VERSION: u32 = 1;
 /// Where that is, in [`Table::Meta`].
 pub const VERSION_KEY: &[u8] = b"format version";
 
-/// Writes the version into a state that is empty.
-fn check_version(backend: &mut dyn Backend, path: &Path) -> Result<(), OpenError> {
+/// Writes the version into a state that is empty, and an id where there is none. Returns the id.
+fn check_version(
+    backend: &mut dyn Backend,
+    path: &Path,
+    check: impl FnOnce(identity::State) -> Result<(), OpenError>,
+) -> Result<StoreId, OpenError> {
     let failed = |error| OpenError::Backend(path.to_owned(), error);
-    if has_known_version(backend, path).map_err(failed)?? {
-        return Ok(());
-    }
     let mut batch = Batch::default();
-    batch.set(Table::Meta, VERSION_KEY, Some(&FORMAT_VERSION.to_le_bytes()));
-    backend.apply(&batch).and_then(|()| backend.sync()).map_err(failed)
+    let mut found = None;
+    if has_known_version(backend, path).map_err(failed)?? {
+        let mut visit = |key: &[u8], value: &[u8]| {
+            if key == ID_KEY {
+                found = StoreId::from_bytes(value);
+            }
+        };
+        backend.scan(Table::Meta, &mut visit).map_err(failed)?;
+        check(found.map_or(identity::State::Unnamed, identity::State::Named))?;
+    } else {
+        check(identity::State::New)?;
+        batch.set(Table::Meta, VERSION_KEY, Some(&FORMAT_VERSION.to_le_bytes()));
+    }
+    if let Some(id) = found {
+        return Ok(id);
+    }
+    let id = StoreId::random();
+    batch.set(Table::Meta, ID_KEY, Some(&id.to_bytes()));
+    backend.apply(&batch).and_then(|()| backend.sync()).map_err(failed)?;
+    Ok(id)
 }
+
+/// Of the store, in [`Table::Meta`].
+const ID_KEY: &[u8] = b"store id";
 
 /// False where there is nothing at all.
 fn has_known_version(backend: &dyn Backend, path: &Path) -> Result<Result<bool, OpenError>, BackendError> {

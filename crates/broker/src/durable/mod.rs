@@ -42,8 +42,8 @@ use endings::Endings;
 use error::Cause;
 use published_wills::PublishedWills;
 use tenbin_store::spool::{self, Recovered, Spool};
-use tenbin_store::state::{Change, Health, Options, State, Stats, Table};
-use tenbin_store::{LockedDirectory, Sync};
+use tenbin_store::state::{Change, Health, OpenError, Options, State, Stats, Table};
+use tenbin_store::{DirectoryError, LockedDirectory, MessageFiles, Sync};
 use tokio::sync::oneshot;
 
 pub(crate) use asked_wake::AskedWake;
@@ -101,7 +101,10 @@ struct Numbers {
 pub(crate) struct Changes(Vec<(Table, Vec<u8>, Option<Vec<u8>>)>);
 
 impl Durable {
-    #[cfg(test)]
+    /// As [`Durable::open_bounded`], without a bound.
+    ///
+    /// # Errors
+    /// As [`Durable::open_bounded`].
     pub(crate) fn open(directory: &Path, sync: Sync) -> Result<Self, StoreError> {
         Self::open_bounded(directory, sync, 0)
     }
@@ -114,6 +117,7 @@ impl Durable {
         let directory = Arc::new(LockedDirectory::open(directory).map_err(Cause::Directory)?);
         let options = Options { sync, ..Options::default() };
         let state = State::open(&directory, options, health::log).map_err(Cause::Open)?;
+        Self::keep_together(directory.path(), &state)?;
         let options = spool::Options { sync, bytes_maximum, ..spool::Options::default() };
         let (spool, recovered) = Spool::open(&directory.path().join("spool"), options).map_err(Cause::Spool)?;
         let spool = Arc::new(spool);
@@ -134,6 +138,20 @@ impl Durable {
             published_wills: PublishedWills::default(),
             directory,
         })
+    }
+
+    /// The messages are those of the state.
+    fn keep_together(directory: &Path, state: &State) -> Result<(), StoreError> {
+        let failed = |error| Cause::Directory(DirectoryError::Io(directory.to_owned(), error));
+        let messages = MessageFiles::of(directory).map_err(failed)?;
+        let mut has_run = false;
+        let scanned = state.scan(Table::Meta, &mut |key, _| has_run |= key == RUN_KEY);
+        scanned.map_err(|error| Cause::Table(Table::Meta.name(), error))?;
+        // A run begins when there are files for its messages.
+        if has_run {
+            messages.require(directory).map_err(|mismatch| Cause::Open(OpenError::Mismatch(mismatch)))?;
+        }
+        Ok(messages.name(directory, state.id()).map_err(failed)?)
     }
 
     /// Whether nobody gets what is kept before it is safe.

@@ -299,7 +299,9 @@ impl Committer {
     fn make_ahead(&mut self, next: u32) -> io::Result<()> {
         let bytes = self.options.segment_bytes;
         let has_space = |committer: &Self| match committer.space() {
-            space if space.available < u64::from(bytes) => Err(io::Error::new(io::ErrorKind::StorageFull, space.shortage())),
+            space if space.available < u64::from(bytes) => {
+                Err(io::Error::new(io::ErrorKind::StorageFull, space.shortage()))
+            }
             _ => Ok(()),
         };
         if self.made.0 < next {

@@ -404,7 +404,15 @@ impl Log {
     fn begin_part(&mut self, begins_with_synced: bool) {
         let Tail { segment, offset, seed, file_bytes } = self.tail;
         let bytes = self.pending.buffer();
-        self.pending.begin_part(Part { segment, offset, seed, file_bytes, begins_with_synced, has_messages: false, bytes });
+        self.pending.begin_part(Part {
+            segment,
+            offset,
+            seed,
+            file_bytes,
+            begins_with_synced,
+            has_messages: false,
+            bytes,
+        });
     }
 
     /// The first record of a part.

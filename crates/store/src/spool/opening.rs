@@ -28,16 +28,18 @@ impl Beginning {
         mut spares: Vec<String>,
     ) -> Result<Self, OpenError> {
         let segments = &examined.index.segments;
-        if segments.len() == 0 {
-            return Ok(Self { prepared: None, rest: None, spares });
-        }
-        let header = Header { number: segments.newest() + 1, ..header };
+        let is_new = segments.len() == 0;
+        let number = if is_new { segments.newest() } else { segments.newest() + 1 };
+        let header = Header { number, ..header };
         let made = prepare(disk, header, None).or_else(|error| match spares.pop() {
             Some(spare) => prepare(disk, header, Some(&spare)),
             None => Err(error),
         });
-        if let Ok(file) = made {
-            return Ok(Self { prepared: Some((header.number, file)), rest: None, spares });
+        match made {
+            Ok(file) => return Ok(Self { prepared: Some((number, file)), rest: None, spares }),
+            // A log that has begun has a file.
+            Err(error) if is_new => return Err(OpenError::Io { path: disk.path(&log_name(number)), error }),
+            Err(_) => {}
         }
         let number = segments.newest();
         let (window, header) = open(disk, number)?;
@@ -49,7 +51,7 @@ impl Beginning {
 
 /// Zeros where records of a torn write may be: they must not follow what is appended now.
 fn clear(file: &dyn DiskFile, from: u32, to: u32) -> io::Result<()> {
-    const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     let (mut offset, end) = (u64::from(from), u64::from(to));
     while offset < end {
         let length = ZEROS.len().min((end - offset) as usize);

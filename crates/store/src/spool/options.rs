@@ -24,7 +24,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { sync: Sync::Always, segment_bytes: 32 << 20, write_bytes: 1 << 20, congested_bytes: 16 << 20, bytes_maximum: 0 }
+        Self {
+            sync: Sync::Always,
+            segment_bytes: 32 << 20,
+            write_bytes: 1 << 20,
+            congested_bytes: 16 << 20,
+            bytes_maximum: 0,
+        }
     }
 }
 

@@ -43,10 +43,15 @@ pub(super) enum Unconfirmed {
 /// Nothing is touched where there is an error. What is left is on the disk.
 ///
 /// # Errors
-/// Something was damaged that was confirmed: file and byte are named.
+/// Something was damaged that was confirmed: file and byte are named. Or there is no journal where there was one.
 pub(super) fn mend(directory: &Path, unconfirmed: Unconfirmed) -> Result<Option<Cut>, BackendError> {
     let journals = journals(directory)?;
-    let Some((newest, sealed)) = journals.split_last() else { return Ok(None) };
+    let Some((newest, sealed)) = journals.split_last() else {
+        // Made after the journal, and there as long as the database is.
+        let is_begun = fs::read_dir(directory.join("keyspaces")).is_ok_and(|mut entries| entries.next().is_some());
+        let missing = || BackendError::new(format_args!("{} has no journal (*.jnl): put it back", directory.display()));
+        return if is_begun { Err(missing()) } else { Ok(None) };
+    };
     for journal in sealed {
         // The system has confirmed all of it before the next was begun.
         let bytes = fs::read(journal)?;

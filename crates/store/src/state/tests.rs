@@ -28,7 +28,7 @@ impl Stage {
         let (told, health) = sync_channel(16);
         let on_health = Box::new(move |health: &Health| drop(told.send(health.clone())));
         let options = Options { sync, congested_bytes: 1000 };
-        let state = State::open_with(disk.opener(), Path::new("dir"), options, on_health).unwrap();
+        let state = State::open_with(disk.opener(), Path::new("dir"), options, on_health, |_| Ok(())).unwrap();
         Self { disk, health, state }
     }
 
@@ -93,7 +93,7 @@ fn of_one_key_s_changes_within_a_batch_the_last_is_written() {
     stage.wait(last);
     assert_eq!(stage.synced(), [row("a", "100"), row("first", "")]);
     let written = stage.disk.batches().iter().sum::<usize>();
-    assert!(written <= 1 + 1 + 1 + 2, "version, first, a, then a and b: {:?}", stage.disk.batches());
+    assert!(written <= 2 + 1 + 1 + 2, "version and id, first, a, then a and b: {:?}", stage.disk.batches());
     let stats = stage.state.stats();
     assert_eq!((stats.changes, stats.failures, stats.pending_bytes), (104, 0, 0));
 }
@@ -228,7 +228,7 @@ fn tables_are_there_when_the_directory_is_opened_again() {
         assert_eq!(scan(&state, table), BTreeMap::from([(vec![table as u8; 3], long.clone())]), "{}", table.name());
     }
     assert_eq!(scan(&state, Table::Wills), BTreeMap::from([(vec![], vec![])]));
-    assert_eq!(scan(&state, Table::Meta).len(), 2, "the format version too");
+    assert_eq!(scan(&state, Table::Meta).len(), 3, "the format version and the id too");
 }
 
 #[test]

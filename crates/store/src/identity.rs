@@ -1,0 +1,178 @@
+//! What tells that the state and the messages in a data directory belong together.
+
+use std::{
+    fmt,
+    fs::{self, File},
+    hash::{BuildHasher as _, RandomState},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+use crate::directory::sync_parent;
+
+/// A random number that the state and the messages of one store have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreId(u128);
+
+/// The messages of a data directory, as far as their files tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageFiles {
+    /// `None`: there is no file that names it.
+    pub id: Option<StoreId>,
+    /// Segments of the log.
+    pub segments: usize,
+}
+
+/// The state and the messages do not belong together, or one of them is missing; the text is one line.
+#[derive(Debug)]
+pub struct Mismatch(String);
+
+impl StoreId {
+    pub(crate) fn random() -> Self {
+        let half = || u128::from(RandomState::new().hash_one(std::time::SystemTime::now()));
+        Self(half() << 64 | half())
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(u128::from_le_bytes).map(Self)
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
+        self.0.to_le_bytes()
+    }
+}
+
+impl fmt::Display for StoreId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl MessageFiles {
+    /// Those of a data directory. Nothing is changed.
+    ///
+    /// # Errors
+    /// A file cannot be read, or does not hold what it should.
+    pub fn of(directory: &Path) -> io::Result<Self> {
+        let path = messages_in(directory);
+        let id = read(&path.join(FILE))?;
+        let segments = match fs::read_dir(&path) {
+            Ok(entries) => entries.flatten().filter(|entry| is_segment(&entry.path())).count(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Err(error) => return Err(error),
+        };
+        Ok(Self { id, segments })
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.id.is_none() && self.segments == 0
+    }
+
+    /// Names the store in the directory of its messages, if nothing does yet.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn name(self, directory: &Path, id: StoreId) -> io::Result<()> {
+        if self.id.is_some() {
+            return Ok(());
+        }
+        let path = messages_in(directory);
+        if !path.is_dir() {
+            fs::create_dir(&path)?;
+            sync_parent(&path)?;
+        }
+        let (new, path) = (path.join("store-id.new"), path.join(FILE));
+        let text = id.to_string();
+        let mut file = File::create(&new)?;
+        file.write_all(format!("{text} {:08x}\n", crc32c::crc32c(text.as_bytes())).as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, &path)?;
+        sync_parent(&path)
+    }
+
+    /// Whether a state with this id belongs to these messages; `None` = a new state.
+    pub(crate) fn check(self, directory: &Path, state: State) -> Result<(), Mismatch> {
+        let (state_path, path) = (directory.join("state"), messages_in(directory));
+        let (state_path, path) = (state_path.display(), path.display());
+        let to_do = format!(
+            "put the missing files back (is a volume not mounted?); to begin anew and lose what {} holds, remove it",
+            directory.display()
+        );
+        let problem = match (state, self.id) {
+            (State::New, None) if self.segments == 0 => return Ok(()),
+            (State::New, _) => format!("{state_path} is missing or empty, but {path} holds messages: {to_do}"),
+            (State::Named(state), Some(id)) if state == id => return Ok(()),
+            (State::Named(state), Some(id)) => {
+                format!("{state_path} is of store {state}, but {path} is of store {id}: {to_do}")
+            }
+            (State::Named(state), None) if self.segments > 0 => {
+                format!("{state_path} is of store {state}, but {path}/{FILE} is missing: {to_do}")
+            }
+            // The state is made first: whether there were messages, its content says.
+            (State::Named(_) | State::Unnamed, None) => return Ok(()),
+            (State::Unnamed, Some(id)) => format!("{state_path} names no store, but {path} is of store {id}: {to_do}"),
+        };
+        Err(Mismatch(problem))
+    }
+
+    /// The state has had messages beside it.
+    ///
+    /// # Errors
+    /// There are none.
+    pub fn require(self, directory: &Path) -> Result<(), Mismatch> {
+        if self.segments > 0 {
+            return Ok(());
+        }
+        Err(Mismatch(format!(
+            "{} holds no messages' files, but {} is of a store that had some: put the missing files back (is a volume not \
+             mounted?); to begin anew and lose what {} holds, remove it",
+            messages_in(directory).display(),
+            directory.join("state").display(),
+            directory.display()
+        )))
+    }
+}
+
+/// What a state says of its store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum State {
+    /// There is none.
+    New,
+    /// It was written before states had ids.
+    Unnamed,
+    Named(StoreId),
+}
+
+fn messages_in(directory: &Path) -> PathBuf {
+    directory.join("spool")
+}
+
+fn is_segment(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "log")
+}
+
+fn read(path: &Path) -> io::Result<Option<StoreId>> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let id = std::str::from_utf8(&text).ok().and_then(|text| {
+        let (id, sum) = text.strip_suffix('\n')?.split_once(' ')?;
+        let is_whole = sum == format!("{:08x}", crc32c::crc32c(id.as_bytes()));
+        u128::from_str_radix(id, 16).ok().filter(|_| is_whole).map(StoreId)
+    });
+    let damaged = || io::Error::new(io::ErrorKind::InvalidData, format!("{}: damaged", path.display()));
+    id.map(Some).ok_or_else(damaged)
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Mismatch {}
+
+const FILE: &str = "store-id";

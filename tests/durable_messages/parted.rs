@@ -1,0 +1,101 @@
+//! A data directory of which a part is missing, or another store's: the broker does not start, and nothing is lost.
+
+use std::fs;
+use std::path::Path;
+
+use tenbin_codec::{ProtocolVersion, QoS, ReasonCode};
+
+use super::support::{DataDirectory, lasting};
+
+const MESSAGES: usize = 50;
+
+#[test]
+fn missing_state_is_refused_and_messages_are_kept() {
+    assert_refused("state", &["/state is missing or empty", "/spool holds messages", "put the missing files back"]);
+}
+
+#[test]
+fn missing_spool_is_refused_and_messages_are_kept() {
+    assert_refused("spool", &["/spool holds no messages' files", "put the missing files back"]);
+}
+
+#[test]
+fn missing_store_id_is_refused_and_messages_are_kept() {
+    assert_refused("spool/store-id", &["/state is of store ", "/spool/store-id is missing"]);
+}
+
+#[test]
+fn missing_journal_is_refused_and_messages_are_kept() {
+    assert_refused("state/0.jnl", &["/state has no journal"]);
+}
+
+#[test]
+fn spool_of_another_store_is_refused_with_both_ids() {
+    let (one, other) = (filled(), filled());
+    let [id, other_id] = [&one, &other].map(|stage| {
+        let text = fs::read_to_string(stage.path().join("spool/store-id")).expect("a store has an id");
+        text.split(' ').next().expect("it is the first word").to_owned()
+    });
+    let kept = one.path().join("kept");
+    fs::rename(one.path().join("spool"), &kept).expect("ours to move");
+    copy(&other.path().join("spool"), &one.path().join("spool"));
+    let said = one.refusal();
+    assert!(said.contains(&id) && said.contains(&other_id), "{said}");
+    fs::remove_dir_all(one.path().join("spool")).expect("ours to remove");
+    fs::rename(&kept, one.path().join("spool")).expect("ours to move");
+    assert_all_there(&one);
+}
+
+#[test]
+fn removed_directory_content_begins_anew() {
+    let stage = filled();
+    for part in ["state", "spool"] {
+        fs::remove_dir_all(stage.path().join(part)).expect("ours to remove");
+    }
+    let broker = stage.start();
+    broker.assert_serves();
+}
+
+/// A directory with messages for a session that is away, whose broker was killed.
+fn filled() -> DataDirectory {
+    let stage = DataDirectory::new();
+    let broker = stage.start();
+    let mut receiver = broker.connect(lasting(ProtocolVersion::V5, "receiver"));
+    receiver.subscribe("kept", QoS::AtLeastOnce);
+    receiver.cut();
+    let mut publisher = broker.v5("publisher");
+    for number in 0..MESSAGES {
+        assert_eq!(publisher.publish("kept", &number.to_string(), QoS::AtLeastOnce), ReasonCode::Success);
+    }
+    stage
+}
+
+fn assert_refused(part: &str, words: &[&str]) {
+    let stage = filled();
+    let (path, kept) = (stage.path().join(part), stage.path().join("kept"));
+    fs::rename(&path, &kept).expect("ours to move");
+    for _ in 0..2 {
+        let said = stage.refusal();
+        assert!(words.iter().all(|word| said.contains(word)) && said.lines().count() == 1, "{said}");
+        assert!(!path.exists(), "{} was made", path.display());
+    }
+    fs::rename(&kept, &path).expect("ours to move");
+    assert_all_there(&stage);
+}
+
+fn assert_all_there(stage: &DataDirectory) {
+    let broker = stage.start();
+    let mut receiver = broker.connect(lasting(ProtocolVersion::V5, "receiver"));
+    for number in 0..MESSAGES {
+        assert_eq!(receiver.receive_message().payload, number.to_string());
+    }
+    receiver.expect_nothing_waiting();
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).expect("ours to make");
+    for entry in fs::read_dir(from).expect("ours to read") {
+        let entry = entry.expect("ours to read");
+        fs::copy(entry.path(), to.join(entry.file_name())).expect("ours to copy");
+    }
+}
