@@ -5,7 +5,6 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use super::support::{BrokerProcess, DataDirectory, Dice, PATIENCE};
-use super::world::World;
 
 /// `TENBIN_CRASH_ROUNDS` asks for more.
 const ROUNDS: usize = 5;
@@ -47,7 +46,7 @@ fn again_and_again(sync: &str, end: End, rounds: usize) {
     let config = super::roomy(&format!("sync = \"{sync}\"\nsync_interval_ms = 50"));
     let seed = super::announced_seed();
     let mut dice = Dice::new(seed, 0);
-    let mut world = World::new(seed);
+    let mut world = super::world(seed);
     let directory = DataDirectory::new();
     let start = || directory.start_with(&["--config", config.path()]);
     let mut broker = start();
@@ -55,7 +54,7 @@ fn again_and_again(sync: &str, end: End, rounds: usize) {
     for _ in 0..rounds {
         let log = broker.log().clone();
         let length = Duration::from_millis(dice.within(50..600));
-        world.round(broker.address(), &log, || {
+        world.round(broker.address(), &log, |_| {
             std::thread::sleep(length);
             match end {
                 End::Killed => kill(&mut broker, "KILL"),

@@ -4,31 +4,30 @@
 //! not confirmed as well, `TENBIN_POWER_CUTS` times. Both print the seed of their random choices; `TENBIN_CRASH_SEED` repeats
 //! these, though not what threads and sockets make of them.
 
+#[path = "../load/mod.rs"]
+mod load;
 #[path = "../support/mod.rs"]
 mod support;
 
 mod aliases;
-mod answers;
 mod crash;
 mod drained_disk;
 mod full_disk;
 mod half_way;
-mod judge;
-mod ledger;
 mod over;
 mod parted;
 mod power_cut;
-mod publisher;
-mod receiver;
 mod rights;
 mod shared;
 mod unreadable;
 mod waiting;
-mod world;
 
 use std::io::Write as _;
 
+use load::{Cast, Habit, Trait, World};
 use support::{ConfigFile, seed};
+use tenbin_codec::ProtocolVersion::{V5, V311};
+use tenbin_codec::QoS::{AtLeastOnce, ExactlyOnce};
 
 /// A broker with room for everything that may wait.
 fn roomy(store: &str) -> ConfigFile {
@@ -40,3 +39,30 @@ fn announced_seed() -> u64 {
     let _ = writeln!(std::io::stderr(), "TENBIN_CRASH_SEED={seed}");
     seed
 }
+
+/// Sessions that last, of all kinds.
+fn world(seed: u64) -> World {
+    let publishers = vec![
+        Trait::new(V5, true, &[AtLeastOnce]),
+        Trait::new(V5, true, &[ExactlyOnce]),
+        Trait::new(V311, true, &[ExactlyOnce]),
+        Trait::new(V311, true, &[AtLeastOnce, ExactlyOnce]),
+        Trait::new(V5, false, &[AtLeastOnce]),
+        Trait::new(V5, false, &[ExactlyOnce]),
+    ];
+    let receivers = vec![
+        Habit::new(V5, ExactlyOnce),
+        Habit::new(V311, AtLeastOnce),
+        Habit { hesitates_percent: 60, receive_maximum: Some(10), ..Habit::new(V5, ExactlyOnce) },
+        Habit { hesitates_percent: 60, ..Habit::new(V311, ExactlyOnce) },
+        Habit { wanders: true, ..Habit::new(V5, ExactlyOnce) },
+        Habit { wanders: true, ..Habit::new(V311, ExactlyOnce) },
+        Habit { wanders: true, ..Habit::new(V5, AtLeastOnce) },
+        Habit { filter: SHARED, ..Habit::new(V5, ExactlyOnce) },
+        Habit { filter: SHARED, wanders: true, ..Habit::new(V5, ExactlyOnce) },
+        Habit { filter: SHARED, wanders: true, receive_maximum: Some(20), ..Habit::new(V5, ExactlyOnce) },
+    ];
+    World::new("TENBIN_CRASH_SEED", seed, Cast { publishers, receivers, mortals: 0, returns: false })
+}
+
+const SHARED: &str = "$share/crew/group/#";

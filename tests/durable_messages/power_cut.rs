@@ -3,8 +3,8 @@
 use std::io::Write as _;
 use std::time::Duration;
 
+use super::load::World;
 use super::support::{BrokerProcess, ConfigFile, Dice, DiskImage};
-use super::world::World;
 
 /// `TENBIN_POWER_CUTS` asks for more.
 const CUTS: usize = 2;
@@ -51,7 +51,7 @@ impl Stage {
         let disk = DiskImage::mount_new()?;
         let seed = super::announced_seed();
         let config = super::roomy(&format!("sync = \"{sync}\""));
-        let (dice, world) = (Dice::new(seed, 0), World::new(seed));
+        let (dice, world) = (Dice::new(seed, 0), super::world(seed));
         let mut stage = Self { dice, world, config, broker: None, disk };
         stage.start();
         stage.world.set_up(stage.broker.as_ref().expect("just started").address());
@@ -69,7 +69,7 @@ impl Stage {
         let broker = self.broker.take().expect("started after the last cut");
         let length = Duration::from_millis(self.dice.within(50..800));
         let (address, log) = (broker.address(), broker.log().clone());
-        self.world.round(address, &log, || {
+        self.world.round(address, &log, |_| {
             std::thread::sleep(length);
             self.disk.cut_power(broker);
         });

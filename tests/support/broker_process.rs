@@ -1,4 +1,5 @@
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -43,6 +44,13 @@ impl BrokerProcess {
     /// Starts `tenbin broker` with these arguments only; waits for so many addresses.
     pub(crate) fn start_listening(arguments: &[&str], wanted: usize) -> Self {
         Self::spawn(command(arguments), wanted)
+    }
+
+    /// As [`BrokerProcess::start_exactly`], with one address, and with more in its environment.
+    pub(crate) fn start_in(environment: &[(&str, PathBuf)], arguments: &[&str]) -> Self {
+        let mut command = command(arguments);
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
+        Self::spawn(command, 1)
     }
 
     fn spawn(mut command: Command, wanted: usize) -> Self {

@@ -1,11 +1,11 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tenbin_codec::{Connect, Packet, PacketId, ProtocolVersion, Publish, QoS, Subscribe, Unsubscribe};
 
-use super::{Dice, RawClient, Silence, encode, filter, lasting, retained, subscription, text};
+use super::{Dice, PATIENCE, RawClient, Silence, encode, filter, lasting, retained, subscription, text};
 
 /// Subscriptions and retained messages that one client changes again and again, and what may be there of them.
 pub(crate) struct Changes {
@@ -31,7 +31,13 @@ impl Changes {
 
     /// What is there has to be possible, and is all that is from here on; else this says what is wrong.
     pub(crate) fn look(&mut self, broker: SocketAddr) -> Vec<String> {
-        let (mut client, connack) = RawClient::connect(broker, changer());
+        let until = Instant::now() + PATIENCE;
+        let (mut client, connack) = loop {
+            match RawClient::reach(broker, changer()) {
+                Some(reached) => break reached,
+                None => assert!(Instant::now() < until, "the broker begins no session"),
+            }
+        };
         let mut wrong = Vec::new();
         if connack.session_present != (self.looks > 0) {
             wrong.push(format!("changer: its session is there: {}", connack.session_present));
@@ -88,13 +94,18 @@ impl Changes {
             }
             match client.try_receive(Duration::from_millis(1)) {
                 Ok(packet) => {
-                    let Some(id) = acknowledges(&packet) else { continue };
+                    let Some((id, is_refused)) = acknowledges(&packet) else { continue };
                     let key = under_way.remove(&id).expect("sent and not acknowledged");
                     self.acknowledged += 1;
                     // As many as are still under way of this key, and the one before them.
                     let left = under_way.values().filter(|other| **other == key).count();
                     let may_be = self.possible.get_mut(&key).expect("sent");
-                    may_be.drain(..may_be.len() - 1 - left);
+                    let value = may_be.len() - 1 - left;
+                    if is_refused {
+                        may_be.remove(value);
+                    } else {
+                        may_be.drain(..value);
+                    }
                 }
                 Err(Silence::TimedOut) if !is_over => {}
                 Err(Silence::TimedOut | Silence::Closed) => return,
@@ -137,11 +148,12 @@ fn number(text: &[u8]) -> u64 {
     String::from_utf8_lossy(text).parse().expect("a number")
 }
 
-fn acknowledges(packet: &Packet) -> Option<PacketId> {
+/// Which change, and whether it was refused.
+fn acknowledges(packet: &Packet) -> Option<(PacketId, bool)> {
     match packet {
-        Packet::SubAck(ack) => Some(ack.packet_id),
-        Packet::UnsubAck(ack) => Some(ack.packet_id),
-        Packet::PubAck(ack) => Some(ack.packet_id),
+        Packet::SubAck(ack) => Some((ack.packet_id, ack.reasons.iter().any(|reason| reason.is_error()))),
+        Packet::UnsubAck(ack) => Some((ack.packet_id, ack.reasons.iter().any(|reason| reason.is_error()))),
+        Packet::PubAck(ack) => Some((ack.packet_id, ack.reason.is_error())),
         _ => None,
     }
 }

@@ -1,10 +1,11 @@
 use std::collections::HashMap;
 use std::fmt;
+use std::time::Instant;
 
 use bytes::Bytes;
 use tenbin_codec::{Publish, QoS};
 
-use super::support::at_qos;
+use crate::support::{at_qos, with_expiry};
 
 /// What a publisher knows of its messages.
 #[derive(Default)]
@@ -33,20 +34,42 @@ pub(crate) struct Number {
 #[derive(Clone, Copy)]
 pub(crate) struct Fate {
     pub(crate) sent: usize,
+    pub(crate) first_sent: Instant,
+    /// Was it sent again with DUP?
+    pub(crate) is_repeated: bool,
+    /// By success.
     pub(crate) acknowledged: Option<usize>,
+    pub(crate) is_refused: bool,
 }
 
 impl Sent {
     /// A new message on `topic`.
     pub(crate) fn add(&mut self, topic: Topic, round: usize) -> Number {
         let fates = self.topics.entry(topic).or_default();
-        fates.push(Fate { sent: round, acknowledged: None });
+        let first_sent = Instant::now();
+        fates.push(Fate { sent: round, first_sent, is_repeated: false, acknowledged: None, is_refused: false });
         Number { topic, number: fates.len() - 1 }
     }
 
-    pub(crate) fn acknowledged(&mut self, Number { topic, number }: Number, round: usize) {
-        let fate = &mut self.topics.get_mut(&topic).expect("sent")[number];
-        fate.acknowledged.get_or_insert(round);
+    pub(crate) fn acknowledged(&mut self, message: Number, round: usize) {
+        self.fate(message).acknowledged.get_or_insert(round);
+    }
+
+    pub(crate) fn refused(&mut self, message: Number) {
+        self.fate(message).is_refused = true;
+    }
+
+    pub(crate) fn repeated(&mut self, message: Number) {
+        self.fate(message).is_repeated = true;
+    }
+
+    fn fate(&mut self, Number { topic, number }: Number) -> &mut Fate {
+        &mut self.topics.get_mut(&topic).expect("sent")[number]
+    }
+
+    /// How many were refused.
+    pub(crate) fn refusals(&self) -> usize {
+        self.topics.values().flatten().filter(|fate| fate.is_refused).count()
     }
 
     /// How many were acknowledged.
@@ -58,7 +81,8 @@ impl Sent {
 impl Number {
     pub(crate) fn to_publish(self) -> Publish {
         let Self { topic, .. } = self;
-        Publish { payload: self.payload(), ..at_qos(&topic.to_string(), "", topic.qos) }
+        let publish = Publish { payload: self.payload(), ..at_qos(&topic.to_string(), "", topic.qos) };
+        if self.number % 7 == 3 { with_expiry(publish, EXPIRY_SECONDS) } else { publish }
     }
 
     /// Whose message it is; `None` where it is not as it was published.
@@ -128,6 +152,12 @@ impl Received {
         (counts[number], before)
     }
 
+    /// As [`Received::add`], for a session whose deliveries are counted elsewhere.
+    pub(crate) fn add_uncounted(&mut self, message: Number) {
+        self.add(message);
+        self.deliveries -= 1;
+    }
+
     pub(crate) fn count(&self, topic: Topic, number: usize) -> u8 {
         self.topics.get(&topic).and_then(|counts| counts.get(number)).copied().unwrap_or(0)
     }
@@ -137,3 +167,6 @@ impl Received {
         self.topics.get(&topic).map_or(0, Vec::len)
     }
 }
+
+/// Message Expiry Interval of some messages: longer than any run.
+pub(crate) const EXPIRY_SECONDS: u32 = 86_000;

@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use tenbin_codec::{Packet, WriteBuffer};
 
-use super::support::{Dice, RawClient};
+use crate::support::{Dice, RawClient};
 
 /// Packets that a client still has to send: now and then all of them wait a little, so that messages are half-way when the
 /// broker dies. Their order stays `[MQTT-4.6.0-2]`, `[MQTT-4.6.0-3]`, `[MQTT-4.6.0-4]`.

@@ -5,22 +5,37 @@ use std::time::{Duration, Instant};
 use tenbin_codec::{Ack, Connect, Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode};
 
 use super::answers::Answers;
+use super::journal::{Complaint, Journal, What};
 use super::ledger::{Number, Sent, Topic};
-use super::support::{Dice, PATIENCE, RawClient, Silence, encode, lasting, text};
 use super::world::Round;
+use crate::support::{Dice, PATIENCE, RawClient, Silence, encode, lasting, text};
+
+/// What a publisher is like.
+#[derive(Clone)]
+pub(crate) struct Trait {
+    pub(crate) version: ProtocolVersion,
+    /// Its session outlives its connections.
+    pub(crate) has_session: bool,
+    pub(crate) qos: Vec<QoS>,
+    /// Breaks its connection after so many milliseconds at most, and comes back.
+    pub(crate) breaks_within: Option<u64>,
+    /// The broker may refuse its messages for want of room.
+    pub(crate) may_be_refused: bool,
+}
 
 /// Publishes, and knows of each message what it was told. What is not acknowledged when the connection breaks goes again
 /// with DUP in the next one `[MQTT-4.4.0-1]`, if there is a session; else nobody will know what became of it.
 pub(crate) struct Publisher {
     number: usize,
-    version: ProtocolVersion,
-    has_session: bool,
-    qos: &'static [QoS],
+    nature: Trait,
     dice: Dice,
     under_way: VecDeque<UnderWay>,
     releases: Answers,
     last_id: u16,
+    /// A connection that the next one takes over.
+    taken_over: Option<RawClient>,
     pub(crate) sent: Sent,
+    pub(crate) journal: Journal,
 }
 
 #[derive(Clone, Copy)]
@@ -32,30 +47,24 @@ struct UnderWay {
 }
 
 impl Publisher {
-    pub(crate) fn new(
-        number: usize,
-        version: ProtocolVersion,
-        has_session: bool,
-        qos: &'static [QoS],
-        seed: u64,
-    ) -> Self {
+    pub(crate) fn new(number: usize, nature: Trait, seed: u64) -> Self {
         let dice = |user| Dice::new(seed, 100 + 10 * number + user);
         Self {
             number,
-            version,
-            has_session,
-            qos,
+            nature,
             dice: dice(0),
             under_way: VecDeque::new(),
             releases: Answers::new(dice(1), 20),
             last_id: 0,
+            taken_over: None,
             sent: Sent::default(),
+            journal: Journal::default(),
         }
     }
 
     /// Begins the session.
     pub(crate) fn set_up(&self, broker: SocketAddr) {
-        if self.has_session {
+        if self.nature.has_session {
             RawClient::connect(broker, self.connect_packet()).0.disconnect();
         }
     }
@@ -64,6 +73,8 @@ impl Publisher {
     pub(crate) fn work(&mut self, round: &Round) {
         let Some(mut client) = self.connect(round) else { return };
         let mut next = Instant::now();
+        let cuts = round.cuts();
+        let breaks = self.nature.breaks_within.map(|most| next + Duration::from_millis(self.dice.within(1..most)));
         loop {
             let is_over = round.is_over();
             if !is_over && next <= Instant::now() {
@@ -75,10 +86,17 @@ impl Publisher {
             if !is_over {
                 self.releases.send_due(&mut client);
             }
+            if !is_over && (breaks.is_some_and(|at| at <= Instant::now()) || round.cuts() != cuts) {
+                self.journal.note(None, What::Left("by the client"));
+                self.taken_over = self.dice.percent(30).then_some(client);
+                return;
+            }
             match client.try_receive(Duration::from_millis(1)) {
                 Ok(packet) => self.take(packet, round),
                 Err(Silence::TimedOut) if !is_over => {}
-                Err(Silence::TimedOut | Silence::Closed) => return,
+                Err(Silence::TimedOut | Silence::Closed) => {
+                    return self.journal.note(None, What::Left("by the broker"));
+                }
                 Err(silence) => return round.complain(format!("{}: {silence:?}", self.name())),
             }
         }
@@ -86,45 +104,65 @@ impl Publisher {
 
     /// Gets the answers that are still missing.
     pub(crate) fn finish(&mut self, round: &Round) {
-        let Some(mut client) = self.connect(round) else {
-            return round.complain(format!("{}: the broker is gone", self.name()));
-        };
+        let until = Instant::now() + PATIENCE;
+        while !self.is_finished(round) {
+            if Instant::now() > until {
+                return round.complain(format!("{}: {} messages have no answer", self.name(), self.under_way.len()));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// In one connection; false where that ends before.
+    fn is_finished(&mut self, round: &Round) -> bool {
+        let Some(mut client) = self.connect(round) else { return false };
         while let Some(first) = self.under_way.front().copied() {
             self.releases.send_due(&mut client);
             let patience = if self.releases.is_empty() { PATIENCE } else { Duration::from_millis(1) };
             match client.try_receive(patience) {
                 Ok(packet) => self.take(packet, round),
                 Err(Silence::TimedOut) if !self.releases.is_empty() => {}
+                Err(Silence::Closed) => return false,
                 Err(silence) => {
                     let what = if first.is_received { "PUBCOMP" } else { "PUBACK or PUBREC" };
-                    return round.complain(format!("{}: {silence:?}, no {what} for {}", self.name(), first.message));
+                    let text = format!("{}: {silence:?}, no {what} for {}", self.name(), first.message);
+                    round.complain(Complaint { text, message: Some(first.message) });
+                    return true;
                 }
             }
         }
+        true
     }
 
     fn connect_packet(&self) -> Connect {
-        match self.has_session {
-            true => lasting(self.version, &self.name()),
-            false => Connect::new(self.version, text(&self.name())),
+        match self.nature.has_session {
+            true => lasting(self.nature.version, &self.name()),
+            false => Connect::new(self.nature.version, text(&self.name())),
         }
     }
 
     fn connect(&mut self, round: &Round) -> Option<RawClient> {
         self.releases.forget();
-        if !self.has_session {
+        if !self.nature.has_session {
             self.under_way.clear();
         }
-        let (mut client, connack) = RawClient::reach(round.address, self.connect_packet())?;
-        if connack.session_present != self.has_session {
+        let reached = RawClient::reach(round.address, self.connect_packet());
+        self.taken_over = None;
+        let (mut client, connack) = reached?;
+        self.journal.note(None, What::Connected { session_present: connack.session_present });
+        if connack.session_present != self.nature.has_session {
             round.complain(format!("{}: its session is there: {}", self.name(), connack.session_present));
         }
         for &UnderWay { id, message, is_received } in &self.under_way {
             let packet = match is_received {
                 true => Packet::PubRel(Ack::new(id, ReasonCode::Success)),
-                false => Packet::Publish(Publish { packet_id: Some(id), dup: true, ..message.to_publish() }),
+                false => {
+                    self.sent.repeated(message);
+                    self.journal.note(Some(message), What::Published { id: Some(id), dup: true });
+                    Packet::Publish(Publish { packet_id: Some(id), dup: true, ..message.to_publish() })
+                }
             };
-            client.try_send_bytes(&encode(&packet, self.version));
+            client.try_send_bytes(&encode(&packet, self.nature.version));
         }
         Some(client)
     }
@@ -133,14 +171,27 @@ impl Publisher {
         if self.under_way.len() >= WINDOW {
             return;
         }
-        let qos = self.qos[self.dice.within(0..self.qos.len() as u64) as usize];
+        let qos = self.nature.qos[self.dice.within(0..self.nature.qos.len() as u64) as usize];
         let which = self.dice.within(0..3);
         let message = self.sent.add(Topic { publisher: self.number, qos, is_shared: which == 2, which }, round.number);
-        self.last_id = self.last_id % 1000 + 1;
-        let id = PacketId::new(self.last_id).expect("not 0");
-        self.under_way.push_back(UnderWay { id, message, is_received: false });
-        let publish = Publish { packet_id: Some(id), ..message.to_publish() };
-        client.try_send_bytes(&encode(&Packet::Publish(publish), self.version));
+        let id = qos.is_acknowledged().then(|| self.free_id());
+        if let Some(id) = id {
+            self.under_way.push_back(UnderWay { id, message, is_received: false });
+        }
+        self.journal.note(Some(message), What::Published { id, dup: false });
+        let publish = Publish { packet_id: id, ..message.to_publish() };
+        client.try_send_bytes(&encode(&Packet::Publish(publish), self.nature.version));
+    }
+
+    /// The next identifier that no message has: one may stay in use for long.
+    fn free_id(&mut self) -> PacketId {
+        loop {
+            self.last_id = self.last_id % 1000 + 1;
+            let id = PacketId::new(self.last_id).expect("not 0");
+            if self.under_way.iter().all(|one| one.id != id) {
+                return id;
+            }
+        }
     }
 
     fn take(&mut self, packet: Packet, round: &Round) {
@@ -156,10 +207,17 @@ impl Publisher {
             return round.complain(format!("{}: {packet:?} answers nothing", self.name()));
         };
         let UnderWay { message, is_received, .. } = self.under_way[position];
+        self.journal.note(Some(message), What::Answered(packet.packet_type(), ack.reason));
+        if self.nature.may_be_refused && !is_received && ack.reason == ReasonCode::QuotaExceeded {
+            self.sent.refused(message);
+            self.under_way.remove(position);
+            return;
+        }
         // After a PUBREC that the broker has sent a PUBREL may find nothing left to release.
         let may_be_unknown = is_received && ack.reason == ReasonCode::PacketIdentifierNotFound;
+        let about = |text: String| Complaint { text, message: Some(message) };
         if ack.reason != ReasonCode::Success && !may_be_unknown {
-            round.complain(format!("{}: {} for {message}", self.name(), ack.reason));
+            round.complain(about(format!("{}: {} for {message}", self.name(), ack.reason)));
         }
         match packet {
             Packet::PubRec(ref ack) if !is_received => {
@@ -174,12 +232,18 @@ impl Publisher {
             Packet::PubComp(_) if is_received => {
                 self.under_way.remove(position);
             }
-            other => round.complain(format!("{}: {other:?} out of turn for {message}", self.name())),
+            other => round.complain(about(format!("{}: {other:?} out of turn for {message}", self.name()))),
         }
     }
 
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         format!("publisher-{}", self.number)
+    }
+}
+
+impl Trait {
+    pub(crate) fn new(version: ProtocolVersion, has_session: bool, qos: &[QoS]) -> Self {
+        Self { version, has_session, qos: qos.to_vec(), breaks_within: None, may_be_refused: false }
     }
 }
 

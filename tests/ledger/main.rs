@@ -1,0 +1,116 @@
+//! A randomised ledger: clients of all kinds, faults of all kinds, and for each message what it was told and where it came.
+//!
+//! Publishers, receivers whose sessions last or end with their connections, members of a share group and clients with Wills
+//! load a broker that is killed, frozen, told to end and robbed of its disk, its power and its time of day. Then:
+//! - nothing that was acknowledged with success is missing where it must come,
+//! - QoS 2 comes once, QoS 0 at most once, each topic in order,
+//! - no session, subscription, retained message or Will is gone, and no Will comes that was dropped,
+//! - a refused message may be missing and is not doubled.
+//!
+//! Each run prints its seed. `TENBIN_LEDGER_SEED` repeats a plan (not what the system makes of it), `TENBIN_LEDGER_SEEDS`
+//! is the number of plans, each for `TENBIN_LEDGER_SECONDS`; `TENBIN_LEDGER_WITHOUT` leaves out faults by name (`frozen`,
+//! `cut`, `disk`, `sync`, `clock`, `refusals`). A violation is printed with the history of its message.
+
+#[path = "../load/mod.rs"]
+mod load;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod faults;
+mod plan;
+mod relay;
+mod stage;
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use load::{Complaint, World};
+use plan::{Disk, End, Plan};
+use relay::{Lie, Relay};
+use stage::Stage;
+
+/// Of one plan, and how many plans.
+const SECONDS: u64 = 8;
+const SEEDS: u64 = 2;
+
+#[test]
+fn no_message_session_or_will_is_lost_or_doubled_by_faults() {
+    let first = support::seed(SEED);
+    for seed in (0..number("TENBIN_LEDGER_SEEDS", SEEDS)).map(|number| first.wrapping_add(number)) {
+        let seconds = number("TENBIN_LEDGER_SECONDS", SECONDS);
+        say(&format!("{SEED}={seed} TENBIN_LEDGER_SEEDS=1 TENBIN_LEDGER_SECONDS={seconds}"));
+        run(seed, Duration::from_secs(seconds));
+    }
+}
+
+/// Faults until the time is over; then everything that is under way has to arrive.
+fn run(seed: u64, length: Duration) {
+    let mut plan = Plan::new(seed);
+    let mut world = World::new(SEED, seed, plan.cast());
+    let mut stage = Stage::new(&plan, "always");
+    world.set_up(stage.broker().address());
+    let began = Instant::now();
+    let mut rounds = 0;
+    while began.elapsed() < length {
+        let round_plan = plan.round();
+        let (address, log) = (stage.broker().address(), stage.broker().log().clone());
+        world.round(address, &log, |round| stage.play(&round_plan, round));
+        world.assert_fine();
+        if round_plan.end != End::Stays {
+            stage.start();
+        }
+        stage.recover();
+        rounds += 1;
+    }
+    world.finish(stage.broker().address(), stage.broker().log());
+    world.assert_fine();
+    let (acknowledged, deliveries) = world.counts();
+    let (refused, wills) = world.refusals_and_wills();
+    let what =
+        format!("{acknowledged} messages acknowledged, {refused} refused, {deliveries} delivered, {wills} Wills");
+    say(&format!("  {plan}: {rounds} rounds, {what}"));
+    assert!(acknowledged > 0 && deliveries > 0, "nothing was published");
+}
+
+/// Else the ledger would show nothing.
+#[test]
+fn a_relay_that_loses_a_message_is_found() {
+    assert_found(Lie::Loses, "did not come");
+}
+
+#[test]
+fn a_relay_that_doubles_a_message_is_found() {
+    assert_found(Lie::Doubles, "came again");
+}
+
+/// A few rounds without faults through a relay that lies once in many messages: what the ledger says.
+fn assert_found(lie: Lie, words: &str) {
+    let seed = support::seed(SEED);
+    let mut plan = Plan::new(seed);
+    plan.disk = Disk::Directory;
+    plan.queue_messages = None;
+    let mut world = World::new(SEED, seed, plan.cast());
+    let stage = Stage::new(&plan, "never");
+    let relay = Relay::start(stage.broker().address(), lie);
+    world.set_up(relay.address());
+    let until = Instant::now() + support::PATIENCE;
+    let is_about = |complaint: &Complaint| complaint.text.contains(words) || complaint.text.contains("never came");
+    while !world.complaints().iter().any(is_about) {
+        let complaints = world.complaints();
+        assert!(Instant::now() < until, "{} lies were not found: {}", relay.lies(), world.report(&complaints));
+        world.round(relay.address(), stage.broker().log(), |_| std::thread::sleep(Duration::from_millis(500)));
+    }
+    say(&format!("  {lie:?}, found after {} lies", relay.lies()));
+}
+
+fn number(variable: &str, otherwise: u64) -> u64 {
+    let value = std::env::var(variable).ok();
+    value.map_or(otherwise, |value| value.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
+}
+
+/// Past the test harness, which would keep it to itself.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+const SEED: &str = "TENBIN_LEDGER_SEED";

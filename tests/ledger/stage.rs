@@ -1,0 +1,151 @@
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::faults::{Failing, Faults};
+use super::load::Round;
+use super::plan::{Disk, End, Fault, Plan, RoundPlan};
+use super::support::{BrokerProcess, ConfigFile, DataDirectory, DiskImage, Filler, PATIENCE, SmallDisk};
+
+/// The broker, the disk under it, and everything that goes wrong with them.
+pub(crate) struct Stage {
+    // Before the disk that it uses, so that it is gone when that goes.
+    broker: Option<BrokerProcess>,
+    disk: Storage,
+    faults: Faults,
+    config: ConfigFile,
+}
+
+enum Storage {
+    Image(DiskImage),
+    Small(SmallDisk),
+    Directory(DataDirectory),
+}
+
+impl Stage {
+    /// Where no disk can be mounted, a directory has to do.
+    pub(crate) fn new(plan: &Plan, sync: &str) -> Self {
+        let disk = match plan.disk {
+            Disk::Image => DiskImage::mount_new().map(Storage::Image),
+            Disk::Small => SmallDisk::mount(SMALL_MEBIBYTES).map(Storage::Small),
+            Disk::Directory => None,
+        };
+        let disk = disk.unwrap_or_else(|| Storage::Directory(DataDirectory::new()));
+        let messages = plan.queue_messages.unwrap_or(1_000_000);
+        let queue = format!("[queue]\nmessages_maximum = {messages}\nbytes_maximum = 1073741824");
+        let disk_bytes = plan.queue_messages.map_or(1 << 40, |messages| messages * 1000);
+        let store = format!("[store]\nsync = \"{sync}\"\nqueue_bytes_maximum = {disk_bytes}");
+        let config = ConfigFile::new(&format!("{queue}\n{store}\n"));
+        let mut stage = Self { broker: None, disk, faults: Faults::new(), config };
+        stage.start();
+        stage
+    }
+
+    pub(crate) fn broker(&self) -> &BrokerProcess {
+        self.broker.as_ref().expect("started after each end")
+    }
+
+    pub(crate) fn start(&mut self) {
+        let data = self.data();
+        let data = data.to_str().expect("a target directory with a readable name");
+        let arguments = ["--listen", "127.0.0.1:0", "--data", data, "--config", self.config.path()];
+        self.broker = Some(BrokerProcess::start_in(&self.faults.environment(), &arguments));
+    }
+
+    fn data(&self) -> PathBuf {
+        match &self.disk {
+            Storage::Image(disk) => disk.path().join("data"),
+            Storage::Small(disk) => disk.data(),
+            Storage::Directory(directory) => directory.path().to_owned(),
+        }
+    }
+
+    /// Plays the faults of a round. A broker that was ended is started again by [`Stage::start`].
+    pub(crate) fn play(&mut self, plan: &RoundPlan, round: &Round) {
+        let sleep = |milliseconds| std::thread::sleep(Duration::from_millis(milliseconds));
+        for &(wait, fault) in &plan.steps {
+            sleep(wait);
+            if fault.is_left_out() {
+                continue;
+            }
+            round.event(format!("{fault:?} begins"));
+            match fault {
+                Fault::Frozen(length) => {
+                    self.broker().signal("STOP");
+                    sleep(length);
+                    self.broker().signal("CONT");
+                }
+                Fault::Cut => round.cut(),
+                Fault::DiskFull(length) => {
+                    let filler = self.fill();
+                    sleep(length);
+                    drop(filler);
+                    self.faults.mend(Failing::Write);
+                }
+                Fault::SyncFails(length) => {
+                    self.faults.fail(Failing::Sync);
+                    sleep(length);
+                    // Power may be cut while it fails.
+                    if plan.end != End::PowerCut || plan.steps.last() != Some(&(wait, fault)) {
+                        self.faults.mend(Failing::Sync);
+                    }
+                }
+                Fault::ClockBack(seconds) => self.faults.set_clock_back(seconds),
+            }
+            round.event(format!("{fault:?} is over"));
+        }
+        sleep(plan.rest);
+        self.end(plan.end, round);
+        self.faults.mend(Failing::Sync);
+    }
+
+    /// Of a disk that cannot be filled the writes fail.
+    fn fill(&self) -> Option<Filler> {
+        match &self.disk {
+            Storage::Small(disk) => Some(disk.fill()),
+            _ => {
+                self.faults.fail(Failing::Write);
+                None
+            }
+        }
+    }
+
+    fn end(&mut self, end: End, round: &Round) {
+        if end == End::Stays {
+            return;
+        }
+        round.broker_goes();
+        round.event(format!("end: {end:?}"));
+        let mut broker = self.broker.take().expect("started after each end");
+        match (end, &mut self.disk) {
+            (End::PowerCut, Storage::Image(disk)) => disk.cut_power(broker),
+            (End::Told, _) => {
+                broker.signal("TERM");
+                broker.wait_for_exit(PATIENCE);
+            }
+            _ => drop(broker),
+        }
+    }
+
+    /// Waits until the broker writes again what it could not.
+    pub(crate) fn recover(&self) {
+        let until = Instant::now() + PATIENCE;
+        let log = self.broker().log();
+        for (fails, again) in [
+            ("the state cannot be written", "the state is written again"),
+            ("messages cannot be written", "messages are written again"),
+        ] {
+            let is_well = || {
+                let lines = log.all();
+                let last = |words| lines.iter().rposition(|line: &String| line.contains(words));
+                last(fails) <= last(again)
+            };
+            while !is_well() {
+                assert!(Instant::now() < until, "no word of \"{again}\":\n{}", log.all().join("\n"));
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+}
+
+/// What the log takes in advance, and what the messages of a run may need.
+const SMALL_MEBIBYTES: usize = 400;

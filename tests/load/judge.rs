@@ -1,0 +1,116 @@
+//! What has come, beside what was acknowledged.
+
+use std::time::Instant;
+
+use tenbin_codec::QoS;
+
+use super::journal::Complaint;
+use super::ledger::{Fate, Number, Topic};
+use super::publisher::Publisher;
+use super::receiver::{Life, Receiver};
+
+/// Messages that have not come, though later ones of their topics have: the order is kept, so they never will.
+pub(crate) fn gaps(publishers: &[Publisher], receivers: &mut [Receiver]) -> Vec<Complaint> {
+    let mut gaps = Vec::new();
+    for receiver in receivers.iter_mut() {
+        let lives = std::mem::take(&mut receiver.lives);
+        // A member of a group need not get all.
+        for life in lives.into_iter().filter(|_| !receiver.is_member()) {
+            gaps.extend(gaps_of_life(publishers, &receiver.name(), &life));
+        }
+    }
+    let alone = receivers.iter().filter(|receiver| !receiver.is_member() && receiver.lasts());
+    gaps.extend(alone.flat_map(|receiver| missing_of(publishers, &[receiver], |topic| receiver.received.end(topic))));
+    gaps
+}
+
+/// As [`gaps`], in a session that ended with its connection: what was published after SUBACK.
+fn gaps_of_life(publishers: &[Publisher], who: &str, life: &Life) -> Vec<Complaint> {
+    let mut gaps = Vec::new();
+    for (topic, arrivals) in &life.topics {
+        let fates = fates(publishers, *topic);
+        for (number, fate) in fates.iter().enumerate().take(arrivals.end) {
+            let must_come = fate.acknowledged.is_some() && fate.first_sent > life.subscribed;
+            if must_come && !arrivals.numbers.contains(&number) {
+                let message = Number { topic: *topic, number };
+                let text = format!("{who}: {message} did not come, message {} did", arrivals.end - 1);
+                gaps.push(Complaint { text, message: Some(message) });
+            }
+        }
+    }
+    gaps
+}
+
+/// Messages that came behind a later one.
+///
+/// A message that was sent again may come late where it may have been refused before, or where the receiver had not
+/// subscribed before.
+pub(crate) fn overtaken(publishers: &[Publisher], receivers: &mut [Receiver], may_refuse: bool) -> Vec<Complaint> {
+    let all = receivers.iter_mut().flat_map(|receiver| std::mem::take(&mut receiver.overtaken));
+    let is_wrong = |(complaint, subscribed): &(Complaint, Option<Instant>)| {
+        let fate = complaint.message.and_then(|message| fates(publishers, message.topic).get(message.number));
+        fate.is_none_or(|fate| {
+            let is_early = subscribed.is_some_and(|subscribed| fate.first_sent < subscribed);
+            !(fate.is_repeated && (may_refuse || is_early))
+        })
+    };
+    all.filter(is_wrong).map(|(complaint, _)| complaint).collect()
+}
+
+/// All that was acknowledged and has not come.
+pub(crate) fn missing(publishers: &[Publisher], receivers: &[Receiver]) -> Vec<Complaint> {
+    let (members, alone): (Vec<_>, Vec<_>) = receivers.iter().partition(|receiver| receiver.is_member());
+    let mut missing = missing_of(publishers, &members, |_| usize::MAX);
+    for receiver in alone.into_iter().filter(|receiver| receiver.lasts()) {
+        missing.extend(missing_of(publishers, &[receiver], |_| usize::MAX));
+    }
+    missing
+}
+
+/// QoS 2 messages of which two members of the share group have each one, or one member two.
+pub(crate) fn shared_twice(publishers: &[Publisher], receivers: &[Receiver]) -> Vec<Complaint> {
+    let members: Vec<_> = receivers.iter().filter(|receiver| receiver.is_member()).collect();
+    let mut twice = Vec::new();
+    for (&topic, fates) in publishers.iter().flat_map(|publisher| &publisher.sent.topics) {
+        if !topic.is_shared || topic.qos != QoS::ExactlyOnce {
+            continue;
+        }
+        for number in 0..fates.len() {
+            let who = members.iter().filter(|member| member.received.count(topic, number) > 0);
+            let who: Vec<_> = who.collect();
+            // A member that gets it at QoS 1 may have left before it acknowledged.
+            if who.len() > 1 && who.iter().all(|member| member.qos() == QoS::ExactlyOnce) {
+                let message = Number { topic, number };
+                let names: Vec<_> = who.iter().map(|member| member.name()).collect();
+                let text = format!("{message} came to {} members: {}", who.len(), names.join("; "));
+                twice.push(Complaint { text, message: Some(message) });
+            }
+        }
+    }
+    twice
+}
+
+fn fates(publishers: &[Publisher], topic: Topic) -> &[Fate] {
+    let publisher = publishers.get(topic.publisher);
+    publisher.and_then(|publisher| publisher.sent.topics.get(&topic)).map_or(&[], Vec::as_slice)
+}
+
+/// What was acknowledged and came to none of `receivers`, up to where `end` says.
+fn missing_of(publishers: &[Publisher], receivers: &[&Receiver], end: impl Fn(Topic) -> usize) -> Vec<Complaint> {
+    let Some(first) = receivers.first() else { return Vec::new() };
+    let who = if first.is_member() { "the share group".to_owned() } else { first.name() };
+    let mut missing = Vec::new();
+    let topics = publishers.iter().flat_map(|publisher| &publisher.sent.topics);
+    for (&topic, fates) in topics.filter(|(topic, _)| topic.is_shared == first.is_member()) {
+        for (number, fate) in fates.iter().enumerate().take(end(topic)) {
+            let Some(acknowledged) = fate.acknowledged else { continue };
+            if receivers.iter().all(|receiver| receiver.received.count(topic, number) == 0) {
+                let message = Number { topic, number };
+                let rounds = format!("first sent in round {}, acknowledged in round {acknowledged}", fate.sent);
+                let text = format!("{who}: {message} never came; {rounds}");
+                missing.push(Complaint { text, message: Some(message) });
+            }
+        }
+    }
+    missing
+}
