@@ -9,6 +9,7 @@ mod command;
 mod embedded;
 mod exchange;
 mod guarded;
+mod identifiers;
 mod passwords;
 mod realms;
 mod reload;

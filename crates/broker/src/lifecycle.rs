@@ -1,6 +1,7 @@
 //! What happens to a session and its Will when a connection begins and ends (MQTT 5.0 §3.1.2.4, §3.1.2.5,
 //! §4.1).
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use tenbin_balancer::Rng;
@@ -10,7 +11,7 @@ use tenbin_session::{Publication, Session, SessionExpiry};
 use crate::auth::enforcement;
 use crate::durable::{Durable, SafeAt, Stored, place};
 use crate::outbox::Booked;
-use crate::registry::{ChargedWill, Client, Lease, PendingWill};
+use crate::registry::{ChargedWill, Client, Lease, OverQuota, PendingWill};
 use crate::router::{HeldKey, Published, Publisher};
 use crate::shared::Shared;
 
@@ -66,6 +67,32 @@ pub(crate) fn may_begin(shared: &Shared, lease: &Lease, beginning: &Beginning<'_
 fn session_ends(lease: &Lease, clean_start: bool, now: Instant) -> bool {
     // The expiry queue may be late: what is due by the clock has happened. [MQTT-4.1.0-2]
     lease.state.established && (clean_start || lease.state.expires_at.is_some_and(|at| at <= now))
+}
+
+/// An anonymous session ends, because a user wants its Client Identifier. Nothing of it is the user's.
+pub(crate) fn displace(shared: &Shared, mut lease: Lease, now: Instant) {
+    tracing::info!(client = ?lease.client.id, "anonymous session ended: a user connects with its Client Identifier");
+    if let Some(pending) = lease.state.will.take() {
+        publish_kept_will(shared, &mut lease, pending.will, now); // [MQTT-3.1.3-9]
+    }
+    finish(shared, lease);
+}
+
+/// Counts the session that begins for the address that begins it.
+///
+/// # Errors
+/// The address has as many sessions as it may have.
+pub(crate) fn count(
+    shared: &Shared,
+    lease: &mut Lease,
+    clean_start: bool,
+    address: IpAddr,
+    now: Instant,
+) -> Result<(), OverQuota> {
+    if !lease.state.established || session_ends(lease, clean_start, now) {
+        lease.state.counted = shared.address_quota.count(address, lease.state.counted.as_deref())?;
+    }
+    Ok(())
 }
 
 /// A connection that was not to begin: all is as it was before.
@@ -254,6 +281,7 @@ fn finish(shared: &Shared, mut lease: Lease) {
         durable.will_over(&mut lease);
     }
     lease.client.outbox.close();
+    lease.state.counted = None;
     lease.state.ended = true;
     lease.state.charge = None;
     shared.registry.remove(&lease.client);

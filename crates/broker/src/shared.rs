@@ -19,7 +19,7 @@ use crate::half_closed::HalfClosed;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits, WhenFull};
-use crate::registry::{Client, ClientRegistry, RememberedSpeeds};
+use crate::registry::{AddressQuota, Client, ClientRegistry, RememberedSpeeds};
 use crate::report_carriers::ListenerCarriers;
 use crate::router::{GroupQueues, KeyHasher, RetainedLimits, Router, UnreadGroups};
 use crate::slow_receivers::SlowReceivers;
@@ -40,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) report_carriers: ListenerCarriers,
     pub(crate) router: Router,
     pub(crate) registry: ClientRegistry,
+    pub(crate) address_quota: Arc<AddressQuota>,
     pub(crate) speeds: RememberedSpeeds,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Clock,
@@ -101,6 +102,7 @@ impl Shared {
             report_carriers: ListenerCarriers::new(&config),
             router: Router::new(config.share_rules(), retained, groups, Arc::clone(&access), durable.clone(), clock),
             registry: ClientRegistry::default(),
+            address_quota: AddressQuota::new(config.session_limits()),
             speeds: RememberedSpeeds::new(
                 config.remembered_speeds(),
                 durable.as_ref().map_or_else(durable::new_secret, |durable| durable.speed_key()),

@@ -58,6 +58,14 @@ impl Access {
             && (owner.identity.user.is_some() || !self.is_acl || self.configured.is_alike_for(owner, newcomer))
     }
 
+    /// Whether `newcomer` gets the Client Identifier of `owner`'s session, which ends: a user gets that of an anonymous
+    /// client, who has proved nothing. But who came in where no ACL applies is not driven out from where one does.
+    pub(crate) fn goes_before(&self, newcomer: &Principal, owner: &Principal) -> bool {
+        newcomer.identity.user.is_some()
+            && owner.identity.user.is_none()
+            && !(self.is_acl && self.configured.is_more_trusted(owner, newcomer))
+    }
+
     pub(crate) fn allows(&self, who: &Principal, action: Action<'_>) -> bool {
         self.is_open() || self.authorizer.authorize(who, action).is_allow()
     }

@@ -64,6 +64,14 @@ impl Configured {
         }
     }
 
+    /// Whether `one` came in where the ACL does not apply, and `other` where it does.
+    pub(super) fn is_more_trusted(&self, one: &Principal, other: &Principal) -> bool {
+        let settings = self.settings.load();
+        let has_acl = |who: &Principal| settings.listeners.get(&who.listener).is_some_and(|listener| listener.acl);
+        let is_exempt = |who: &Principal| settings.listeners.get(&who.listener).is_some_and(|listener| !listener.acl);
+        !settings.is_open() && is_exempt(one) && has_acl(other)
+    }
+
     async fn check_password(&self, listener: ListenerSettings, request: AuthRequest) -> Answer {
         let Some(passwords) = listener.passwords else {
             // Nobody's word is checked here, so that it proves nothing.

@@ -31,6 +31,11 @@ impl Rights {
         self.access.is_same_user(&self.principal.load(), newcomer)
     }
 
+    /// Whether the session, an anonymous client's, ends when this newcomer wants its Client Identifier.
+    pub(crate) fn yield_to(&self, newcomer: &Principal) -> bool {
+        self.access.goes_before(newcomer, &self.principal.load())
+    }
+
     /// Whether the session is this user's, on the same connection.
     pub(crate) fn is_same_user(&self, identity: &Identity) -> bool {
         self.principal.load().identity.is_same_user(identity)

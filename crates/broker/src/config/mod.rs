@@ -25,7 +25,7 @@ pub use crate::router::{NamePattern, OrderingKey, ShareRule, UnknownKey};
 use crate::admission::AdmissionLimits;
 use crate::auth::AclRule;
 use crate::memory::MemoryLimits;
-use crate::registry::{SpeedLimits, SubscriptionLimits};
+use crate::registry::{SessionLimits, SpeedLimits, SubscriptionLimits};
 use crate::router::{DecisionLimits, ShareRules};
 use crate::token_bucket::Rate;
 use tables::{Connections, Explain, Limits, Queue, Retained, Served, Sessions, Speeds, Store, Sys};
@@ -173,6 +173,13 @@ impl Config {
             per_loopback_address: connections.loopback_per_address_maximum.get() as u32,
             connects_per_address: Rate::per_second(connections.connects_per_second_per_address.get()),
             connects: Rate::per_second(connections.connects_per_second.get()),
+        }
+    }
+
+    pub(crate) fn session_limits(&self) -> SessionLimits {
+        SessionLimits {
+            per_address: self.sessions.per_address_maximum.get() as u32,
+            per_loopback_address: self.sessions.loopback_per_address_maximum.get() as u32,
         }
     }
 

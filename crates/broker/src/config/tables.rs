@@ -101,6 +101,8 @@ impl Default for Served {
 pub struct Sessions {
     /// Sessions in all, connected or not.
     pub maximum: usize,
+    pub(super) per_address_maximum: Ranged<0, 4_294_967_295>,
+    pub(super) loopback_per_address_maximum: Ranged<0, 4_294_967_295>,
     pub(super) client_id_bytes_maximum: Ranged<23, 65_535>,
     pub(super) expiry_maximum_seconds: Ranged<0, 4_294_967_295>,
     pub(super) receive_maximum: Ranged<1, 65_535>,
@@ -119,6 +121,8 @@ impl Default for Sessions {
     fn default() -> Self {
         Self {
             maximum: 1_000_000,
+            per_address_maximum: Ranged(50_000),
+            loopback_per_address_maximum: Ranged(0),
             client_id_bytes_maximum: Ranged(65_535),
             expiry_maximum_seconds: Ranged(u64::from(u32::MAX)),
             receive_maximum: Ranged(1024),

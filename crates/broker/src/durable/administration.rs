@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -171,6 +172,8 @@ fn print(sessions: &[Selected], out: &mut dyn Write) -> Result<(), Administratio
         expiry_seconds: u32,
         /// When its connection ended.
         ended: Option<u64>,
+        /// Which began it, where it counts for `sessions.per_address_maximum`.
+        address: Option<IpAddr>,
         subscriptions: usize,
         waiting: Option<usize>,
     }
@@ -182,6 +185,7 @@ fn print(sessions: &[Selected], out: &mut dyn Write) -> Result<(), Administratio
             listener: &record.owner.listener,
             expiry_seconds: record.expiry,
             ended: (record.ended != 0).then_some(record.ended),
+            address: record.address.map(|address| address.to_canonical()),
             subscriptions: *subscriptions,
             waiting: *waiting,
         };

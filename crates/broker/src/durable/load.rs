@@ -224,6 +224,7 @@ impl Loading<'_> {
         client.outbox.restore(Arc::clone(&queue), self.durable.tail_of_session(&queue));
         state.rights_epoch = shared.access.epoch();
         state.durable = Some(Box::new(DurableSession::loaded(&record)));
+        state.counted = record.address.and_then(|address| shared.address_quota.restore(address.into()));
         state.expires_at = self.clock.to_instant_within(Duration::from_secs(record.expiry.into()), record.expires());
         shared.metrics.subscriptions.add(subscriptions.len() as u64);
         for (filter, grant) in subscriptions {

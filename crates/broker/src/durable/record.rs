@@ -4,6 +4,7 @@
 //! ```text
 //!   table           key                      value
 //!   sessions        Client Identifier        1 | number 8 | owner | Session Expiry Interval 4 | connection ended 8
+//!                                            2 | … | address that began it, as IPv6 16
 //!   subscriptions   session's number, filter 1 | Subscription Options 1 | Subscription Identifier 4 | weight 2
 //!   retained        topic                    1 | expires 8 | PUBLISH of MQTT 5.0
 //!   wills           Client Identifier        1 | owner | due 8 | Will Delay Interval 4 | PUBLISH of MQTT 5.0
@@ -13,6 +14,7 @@
 //!   ended, expires, due, kept   milliseconds since 1970; 0 = not, never, not known yet
 //! ```
 
+use std::net::Ipv6Addr;
 use std::num::{NonZeroU16, NonZeroU64};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +31,8 @@ use crate::auth::{Identity, Principal};
 use crate::router::Grant;
 
 const VERSION: u8 = 1;
+/// Of a session's record.
+const VERSION_WITH_ADDRESS: u8 = 2;
 
 /// A session that outlives its connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +43,8 @@ pub(super) struct SessionRecord {
     pub(super) expiry: u32,
     /// When its connection ended; 0 while there is one, and where it does not matter.
     pub(super) ended: WallTime,
+    /// The address that began it, where it counts for that address.
+    pub(super) address: Option<Ipv6Addr>,
 }
 
 /// Whose it is, and through which listener it came.
@@ -74,21 +80,24 @@ pub(super) struct SpeedRecord {
 
 impl SessionRecord {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut record = vec![VERSION];
+        let mut record = vec![if self.address.is_some() { VERSION_WITH_ADDRESS } else { VERSION }];
         record.extend_from_slice(&self.number.get().to_le_bytes());
         self.owner.put(&mut record);
         record.extend_from_slice(&self.expiry.to_le_bytes());
         record.extend_from_slice(&self.ended.to_le_bytes());
+        record.extend(self.address.iter().flat_map(Ipv6Addr::octets));
         record
     }
 
     pub(super) fn decode(record: &[u8]) -> Result<Self, RecordError> {
-        let mut fields = Fields::of(record, VERSION)?;
+        let has_address = record.first() == Some(&VERSION_WITH_ADDRESS);
+        let mut fields = Fields::of(record, if has_address { VERSION_WITH_ADDRESS } else { VERSION })?;
         let number = NonZeroU64::new(fields.u64()?).ok_or(RecordError::Illegal("number"))?;
         let owner = Owner::take(&mut fields)?;
         let (expiry, ended) = (fields.u32()?, fields.u64()?);
+        let address = has_address.then(|| fields.array().map(Ipv6Addr::from_octets)).transpose()?;
         fields.end()?;
-        Ok(Self { number, owner, expiry, ended })
+        Ok(Self { number, owner, expiry, ended, address })
     }
 
     /// When it ends if nobody comes back: a time on the wall, 0 = never, or not while it is connected.

@@ -1,4 +1,5 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
@@ -151,7 +152,11 @@ fn record(lease: &Lease, number: NonZeroU64, expiry: SessionExpiry, ended_at: Op
     // Nothing is counted where it lasts for ever, and nothing need be written.
     let ended = if expiry == u32::MAX { 0 } else { WallClock::now().to_wall(ended_at) };
     let owner = Owner::from(&*lease.client.rights.principal());
-    SessionRecord { number, owner, expiry, ended }.encode()
+    let address = lease.state.counted.as_ref().map(|counted| match counted.address() {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    });
+    SessionRecord { number, owner, expiry, ended, address }.encode()
 }
 
 fn seconds(expiry: SessionExpiry) -> u32 {

@@ -63,8 +63,9 @@ proptest! {
     #[test]
     fn a_session_comes_back(
         (number, owner, expiry, ended) in (1_u64.., owner(), any::<u32>(), any::<u64>()),
+        address in any::<Option<std::net::Ipv6Addr>>(),
     ) {
-        let record = SessionRecord { number: NonZeroU64::new(number).unwrap(), owner, expiry, ended };
+        let record = SessionRecord { number: NonZeroU64::new(number).unwrap(), owner, expiry, ended, address };
         prop_assert_eq!(SessionRecord::decode(&record.encode()), Ok(record));
     }
 
@@ -137,7 +138,7 @@ proptest! {
         let number = NonZeroU64::MIN;
         let grant = Grant { options: SubscriptionOptions::default(), identifier: Some(3), weight: NonZeroU16::MIN };
         let whole = [
-            SessionRecord { number, owner: owner.clone(), expiry: 1, ended: 2 }.encode(),
+            SessionRecord { number, owner: owner.clone(), expiry: 1, ended: 2, address: None }.encode(),
             WillRecord { owner, due: 1, will }.encode(),
             RetainedRecord::encode(&template, QoS::ExactlyOnce, 5).unwrap(),
             encode_grant(&grant),
@@ -192,7 +193,8 @@ fn a_message_that_is_too_large_for_mqtt_5_is_not_kept() {
 #[test]
 fn when_a_session_expires_is_known_once_its_connection_has_ended() {
     let owner = Owner { user: None, realm: "".into(), listener: "l".into() };
-    let expires =
-        |expiry, ended| SessionRecord { number: NonZeroU64::MIN, owner: owner.clone(), expiry, ended }.expires();
+    let expires = |expiry, ended| {
+        SessionRecord { number: NonZeroU64::MIN, owner: owner.clone(), expiry, ended, address: None }.expires()
+    };
     assert_eq!([expires(60, 5000), expires(60, 0), expires(u32::MAX, 5000)], [65_000, 0, 0]);
 }

@@ -23,7 +23,7 @@ use crate::auth::{Action, AuthRequest, Principal};
 use crate::durable::{SafeAt, Stored, UnderWay, place};
 use crate::lifecycle::{self, Beginning, Begun};
 use crate::memory::{Kind, OverLimit};
-use crate::registry::{ChargedWill, Lease, NoClaim, session_bytes};
+use crate::registry::{ChargedWill, Claimed, Lease, NoClaim, OverQuota, session_bytes};
 use crate::shared::Shared;
 
 /// A connection whose CONNECT was accepted; its CONNACK waits to be written.
@@ -198,11 +198,17 @@ async fn establish<S: Stream>(
         false => account.charge(Kind::Sessions, bytes).map_err(|OverLimit| ReasonCode::QuotaExceeded)?,
     };
     let new_client = |number| shared.new_client(&principal, number, Instant::now());
-    let claimed = shared.registry.claim(&principal, new_client).await;
-    let mut lease = claimed.map_err(|none| match none {
-        NoClaim::Superseded => ReasonCode::ServerBusy,
-        NoClaim::NotOurs => ReasonCode::NotAuthorized,
-    })?;
+    let mut lease = loop {
+        match shared.registry.claim(&principal, new_client).await {
+            Ok(Claimed::Ours(lease)) => break lease,
+            Ok(Claimed::ToEnd(lease)) => lifecycle::displace(shared, lease, Instant::now()),
+            Err(NoClaim::Superseded) => return Err(ReasonCode::ServerBusy.into()),
+            Err(NoClaim::NotOurs) => {
+                tracing::info!(%peer, client = ?principal.client_id, "the Client Identifier is another user's");
+                return Err(ReasonCode::NotAuthorized.into());
+            }
+        }
+    };
     let now = Instant::now();
     lease.client.rights.renew(principal);
     lease.state.rights_epoch = rights_epoch;
@@ -213,6 +219,11 @@ async fn establish<S: Stream>(
         tracing::info!(client = ?lease.client.id, "session cannot be kept, so that it is not begun");
         lifecycle::give_back(shared, lease, now);
         return Err(ReasonCode::ServerUnavailable.into());
+    }
+    if lifecycle::count(shared, &mut lease, clean_start, peer.ip(), now) == Err(OverQuota) {
+        tracing::info!(%peer, client = ?lease.client.id, "session refused: the address has sessions.per_address_maximum sessions");
+        lifecycle::give_back(shared, lease, now);
+        return Err(ReasonCode::QuotaExceeded.into());
     }
     let begun = lifecycle::begin(shared, &mut lease, &beginning, now);
     negotiated.connack.session_present = begun.interrupted.is_some();

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -10,8 +10,8 @@ use tenbin_codec::{Text, TopicFilter, Will};
 use tenbin_session::Session;
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 
-use super::NoClaim;
 use super::subscriptions::Subscriptions;
+use super::{CountedSession, NoClaim};
 use crate::auth::Rights;
 use crate::durable::{DurableSession, SafeAt};
 use crate::memory::{Account, Charge, Kind, OverLimit};
@@ -30,6 +30,8 @@ pub(crate) struct Client {
     /// Connections that have asked for the session; the newest one gets it. Written by whoever claims,
     /// before it asks the owner to leave, and read by the owner once it has the state.
     claims: AtomicU64,
+    /// Users who wait for the end of this anonymous session.
+    displacing: AtomicU32,
     /// Tells those who wait for the state that there is a newer claim than theirs.
     newer_claim: Notify,
     /// Held by the owning connection's task for the connection's whole life: a token of ownership rather than
@@ -61,6 +63,8 @@ pub(crate) struct ClientState {
     pub(crate) ended: bool,
     /// What is on disk of the session; `None` = nothing.
     pub(crate) durable: Option<Box<DurableSession>>,
+    /// Counts the session for the address that began it; `None` = that address has no bound.
+    pub(crate) counted: Option<Box<CountedSession>>,
     /// When it is safe what has become of messages on the last connection.
     pub(crate) settled_at: SafeAt,
     /// A Will of this client is on disk: which of its Wills, those that were published just now included.
@@ -135,8 +139,8 @@ const USER_PROPERTY_BYTES: usize = 64;
 
 impl Client {
     pub(crate) fn new(id: Text, number: u64, outbox: Arc<Outbox>, load: Arc<MemberLoad>, rights: Arc<Rights>) -> Self {
-        let (claims, newer_claim) = (AtomicU64::new(0), Notify::new());
-        Self { id, number, outbox, load, rights, claims, newer_claim, state: Arc::default() }
+        let (claims, displacing, newer_claim) = (AtomicU64::new(0), AtomicU32::new(0), Notify::new());
+        Self { id, number, outbox, load, rights, claims, displacing, newer_claim, state: Arc::default() }
     }
 
     pub(crate) fn receiver(&self) -> Receiver {
@@ -146,6 +150,22 @@ impl Client {
             load: Arc::clone(&self.load),
             rights: Arc::clone(&self.rights),
         }
+    }
+
+    /// Waits until the session is ours to end, asking its owner to leave. No newer claim is in the way: the owner of a session
+    /// that is to end cannot keep users waiting by connecting again and again.
+    pub(super) async fn displace(self: &Arc<Self>) -> Lease {
+        let _displacing = Displacing::of(self);
+        let claim = self.claims.fetch_add(1, Ordering::AcqRel) + 1;
+        self.newer_claim.notify_waiters();
+        self.outbox.control(Control::TakenOver);
+        let state = Arc::clone(&self.state).lock_owned().await;
+        Lease { client: Arc::clone(self), state, claim }
+    }
+
+    /// Whether a user waits for the end of this anonymous session.
+    pub(super) fn is_displaced(&self) -> bool {
+        self.displacing.load(Ordering::Acquire) > 0
     }
 
     pub(super) async fn claim(self: &Arc<Self>) -> Result<Lease, NoClaim> {
@@ -177,6 +197,22 @@ impl Client {
     pub(crate) fn try_lease(self: &Arc<Self>) -> Option<Lease> {
         let state = Arc::clone(&self.state).try_lock_owned().ok()?;
         Some(Lease { client: Arc::clone(self), state, claim: self.claims.load(Ordering::Acquire) })
+    }
+}
+
+/// A user who waits for the end of an anonymous session, or has given up when this is dropped.
+struct Displacing<'a>(&'a Client);
+
+impl<'a> Displacing<'a> {
+    fn of(client: &'a Client) -> Self {
+        client.displacing.fetch_add(1, Ordering::AcqRel);
+        Self(client)
+    }
+}
+
+impl Drop for Displacing<'_> {
+    fn drop(&mut self) {
+        self.0.displacing.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -1,5 +1,6 @@
 //! All sessions by Client Identifier, and who owns each.
 
+mod address_quota;
 mod client;
 mod remembered_speeds;
 mod subscriptions;
@@ -11,6 +12,7 @@ use dashmap::DashMap;
 use tenbin_codec::Text;
 
 use crate::auth::Principal;
+pub(crate) use address_quota::{AddressQuota, CountedSession, OverQuota, SessionLimits};
 pub(crate) use client::{ChargedWill, Client, Lease, PendingWill, session_bytes};
 pub(crate) use remembered_speeds::{KnownSpeed, RememberedSpeeds, SpeedChanges, SpeedKey, SpeedLimits};
 pub(crate) use subscriptions::SubscriptionLimits;
@@ -36,14 +38,31 @@ pub(crate) enum NoClaim {
     NotOurs,
 }
 
+/// A session that was claimed.
+#[derive(Debug)]
+pub(crate) enum Claimed {
+    /// The newcomer's own.
+    Ours(Lease),
+    /// An anonymous client's, which has to end: the newcomer is a user. Then it is to be claimed again.
+    ToEnd(Lease),
+}
+
 impl ClientRegistry {
     /// Waits until the session of `newcomer`'s Client Identifier is ours, asking its present owner to leave
     /// `[MQTT-3.1.4-3]`. One that does not exist yet is made with `new`, which gets its number. Another user's is not
-    /// touched. The new Client Identifier is kept, so it should keep nothing else alive: see [`Text::detach`].
-    pub(crate) async fn claim(&self, newcomer: &Principal, new: impl Fn(u64) -> Client) -> Result<Lease, NoClaim> {
+    /// touched, unless a user wants the Client Identifier of an anonymous client. The new Client Identifier is kept, so it should keep nothing else alive: see [`Text::detach`].
+    pub(crate) async fn claim(&self, newcomer: &Principal, new: impl Fn(u64) -> Client) -> Result<Claimed, NoClaim> {
         loop {
             let client = self.find_or_insert(&newcomer.client_id, &new);
-            if !client.rights.belong_to(newcomer) {
+            if client.rights.yield_to(newcomer) {
+                let lease = client.displace().await;
+                // Its last owner may have ended it.
+                if lease.state.ended {
+                    continue;
+                }
+                return Ok(Claimed::ToEnd(lease));
+            }
+            if !client.rights.belong_to(newcomer) || client.is_displaced() {
                 return Err(NoClaim::NotOurs);
             }
             let lease = client.claim().await?;
@@ -52,7 +71,8 @@ impl ClientRegistry {
                 continue;
             }
             // Or another one has had it meanwhile, or the rules have changed, by which anonymous clients are one user.
-            return if client.rights.belong_to(newcomer) { Ok(lease) } else { Err(NoClaim::NotOurs) };
+            let is_ours = client.rights.belong_to(newcomer);
+            return if is_ours { Ok(Claimed::Ours(lease)) } else { Err(NoClaim::NotOurs) };
         }
     }
 
@@ -132,7 +152,7 @@ mod tests {
         let (inside, outside) = (anonymous("inside"), anonymous("outside"));
         let new = |number| client(&inside, number);
         for is_another in [false, true] {
-            let owner = registry.claim(&inside, new).await.unwrap();
+            let Ok(Claimed::Ours(owner)) = registry.claim(&inside, new).await else { panic!("it is ours") };
             let mut waits = std::pin::pin!(registry.claim(&inside, new));
             assert!(tokio::time::timeout(Duration::from_millis(1), &mut waits).await.is_err(), "it has an owner");
             if is_another {
