@@ -13,7 +13,12 @@ pub(crate) struct Numbered<'a> {
 impl Numbered<'_> {
     /// Publishes all, with at most [`WINDOW`] unacknowledged.
     pub(crate) fn publish(&self, client: &mut RawClient) {
-        for first in (0..self.count).step_by(WINDOW) {
+        self.publish_from(client, 0);
+    }
+
+    /// As [`Numbered::publish`], from one number on.
+    pub(crate) fn publish_from(&self, client: &mut RawClient, first: usize) {
+        for first in (first..self.count).step_by(WINDOW) {
             let numbers = first..self.count.min(first + WINDOW);
             let messages = numbers.map(|number| self.message(number)).collect();
             publish_together(client, self.qos, messages);

@@ -7,24 +7,40 @@ use tenbin_codec::{PacketId, QoS};
 
 use crate::{Delivery, SharedDelivery};
 
-/// Everything that we sent and that holds a Packet Identifier, in the order of sending.
+mod overdue;
+
+use overdue::Overdue;
+
+/// Sent packets that hold a Packet Identifier, in the order of sending.
 ///
 /// ```text
-///   sequence   first          first+1        …                    first+len
-///   slots      [ Publish ]    [ done ]       [ Released ] …       next to give
-///   packet id  sequence mod 65,535 + 1
+///   overdue        window
+///   3      70      first          first+1    …                    first+len
+///   [Pub]  [Pub]   [ Publish ]    [ done ]   [ Released ] …       next to give
+///   packet id = sequence mod 65,535 + 1
 /// ```
 ///
-/// A Packet Identifier is a position, so finding one, giving one and resending in order need no search. The
-/// price: an identifier comes free only when all older ones are, so a peer that acknowledges everything but one
-/// message comes to a halt 65,534 messages later.
+/// A Packet Identifier follows from the sequence number, so the window finds, gives and resends without a search.
+/// Packets that stay open long after later ones are done move from the window to `overdue`. A sequence number whose
+/// identifier an overdue packet holds is skipped, so every unused identifier can be given `[MQTT-2.2.1-4]`.
 #[derive(Debug, Default)]
 pub(crate) struct Outbound {
-    slots: VecDeque<Option<Stage>>,
-    /// Sequence number of the front slot.
+    window: VecDeque<Option<Stage>>,
+    /// Sequence number of the front of the window.
     first: u64,
-    /// Messages that are not done.
+    /// Sequence number before which [`Outbound::prepare`] is called again.
+    prepared_to: u64,
+    /// Open packets older than the window; `None` if there are none.
+    overdue: Option<Box<Overdue>>,
+    totals: Totals,
+}
+
+/// Totals of the open packets.
+#[derive(Debug, Default)]
+struct Totals {
     messages: usize,
+    /// SUBSCRIBE and UNSUBSCRIBE packets.
+    requests: usize,
     /// Bytes of memory that unacknowledged messages stand for.
     bytes: usize,
 }
@@ -42,84 +58,185 @@ pub(crate) enum Stage {
 }
 
 impl Outbound {
-    /// What [`Outbound::open_next`] will give.
-    pub(crate) fn next_id(&self) -> Option<PacketId> {
-        (self.slots.len() < IDS as usize).then(|| packet_id(self.next_sequence()))
-    }
-
-    /// Goes on with what was sent in an earlier life of ours, in the order of sending: `id` is the next, or one after gaps
-    /// that are done. Whether it can be: not if so many identifiers are not left.
-    pub(crate) fn restore(&mut self, id: PacketId, stage: Stage) -> bool {
-        if self.slots.is_empty() {
-            self.first = u64::from(id.get() - 1);
+    /// The Packet Identifier that [`Outbound::open`] gives next; `None` when all are in use.
+    #[inline]
+    pub(crate) fn next_id(&mut self) -> Option<PacketId> {
+        if self.next_sequence() >= self.prepared_to && !self.prepare() {
+            return None;
         }
-        let gap = self.position(id).checked_sub(self.slots.len());
-        let Some(gap) = gap.filter(|gap| self.slots.len() + gap < IDS as usize) else { return false };
-        self.slots.extend(std::iter::repeat_with(|| None).take(gap));
-        self.open_next(stage).is_some()
+        Some(packet_id(self.next_sequence()))
     }
 
-    /// Gives the next Packet Identifier `[MQTT-2.2.1-4]`; `None` when all are taken.
+    /// Opens the packet that has the identifier of [`Outbound::next_id`].
+    #[inline]
+    pub(crate) fn open(&mut self, stage: Stage) {
+        self.totals.add(&stage);
+        self.window.push_back(Some(stage));
+    }
+
+    /// Gives the next unused Packet Identifier `[MQTT-2.2.1-4]`; `None` when all are in use.
     pub(crate) fn open_next(&mut self, stage: Stage) -> Option<PacketId> {
         let id = self.next_id()?;
-        self.messages += usize::from(stage.is_message());
-        self.bytes += stage.bytes();
-        self.slots.push_back(Some(stage));
+        self.open(stage);
         Some(id)
     }
 
-    /// What `id` waits for.
+    /// Restores a packet of an earlier run under its identifier, in the order of sending. `false`: another open packet
+    /// holds the identifier.
+    pub(crate) fn restore(&mut self, id: PacketId, stage: Stage) -> bool {
+        if self.stage(id).is_some() {
+            return false;
+        }
+        let next = self.next_sequence();
+        self.skip_to(next + (u64::from(id.get() - 1) + IDS - next % IDS) % IDS);
+        self.open(stage);
+        self.prepared_to = 0;
+        true
+    }
+
+    /// Makes the next sequence number one whose identifier is unused; `false` when all identifiers are in use.
+    #[cold]
+    #[inline(never)]
+    fn prepare(&mut self) -> bool {
+        if self.free() == 0 {
+            return false;
+        }
+        let len = self.window.len();
+        let open =
+            self.totals.messages + self.totals.requests - self.overdue.as_ref().map_or(0, |overdue| overdue.len());
+        if (len >= WINDOW && open <= len / 4) || len as u64 == IDS {
+            self.move_to_overdue(len / 2);
+        }
+        // A long skip moves the window to `overdue`, so the identifier it leads to may be in use there.
+        while let Some(overdue) = &self.overdue
+            && let free = overdue.next_free(self.next_sequence())
+            && free > self.next_sequence()
+        {
+            self.skip_to(free);
+        }
+        let next = self.next_sequence();
+        let used = self.overdue.as_ref().map_or(u64::MAX, |overdue| overdue.next_used(next));
+        self.prepared_to = used.min(next + WINDOW as u64).min(self.first + IDS);
+        true
+    }
+
+    /// Leaves out the sequence numbers before `sequence`.
+    fn skip_to(&mut self, sequence: u64) {
+        let gap = (sequence - self.next_sequence()) as usize;
+        if gap > WINDOW || (self.window.len() + gap) as u64 >= IDS {
+            self.move_to_overdue(self.window.len());
+        }
+        if self.window.is_empty() {
+            self.first = sequence;
+        } else {
+            self.window.extend(std::iter::repeat_with(|| None).take(gap));
+        }
+    }
+
+    /// Moves the open packets among the oldest `count` slots out of the window.
+    fn move_to_overdue(&mut self, count: usize) {
+        for stage in self.window.drain(..count) {
+            if let Some(stage) = stage {
+                self.overdue.get_or_insert_default().insert(self.first, stage);
+            }
+            self.first += 1;
+        }
+        self.drop_done();
+    }
+
+    fn drop_done(&mut self) {
+        while let Some(None) = self.window.front() {
+            self.window.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// The stage of `id`; `None` if it is not open.
+    #[inline]
     pub(crate) fn stage(&self, id: PacketId) -> Option<&Stage> {
-        self.slots.get(self.position(id))?.as_ref()
+        match self.window.get(self.position(id)) {
+            Some(Some(stage)) => Some(stage),
+            _ => self.overdue_stage(id),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn overdue_stage(&self, id: PacketId) -> Option<&Stage> {
+        self.overdue.as_ref()?.get(id)
+    }
+
+    fn stage_mut(&mut self, id: PacketId) -> Option<&mut Stage> {
+        let position = self.position(id);
+        match self.window.get_mut(position) {
+            Some(Some(stage)) => Some(stage),
+            _ => self.overdue.as_mut()?.get_mut(id),
+        }
     }
 
     /// Puts another stage in the place of the one that `id` is in.
     pub(crate) fn advance(&mut self, id: PacketId, stage: Stage) {
-        let position = self.position(id);
-        if let Some(Some(slot)) = self.slots.get_mut(position) {
-            self.bytes = self.bytes + stage.bytes() - slot.bytes();
-            *slot = stage;
+        let bytes = stage.bytes();
+        if let Some(slot) = self.stage_mut(id) {
+            let before = std::mem::replace(slot, stage).bytes();
+            self.totals.bytes = self.totals.bytes + bytes - before;
         }
     }
 
     /// The message of `id` was written again.
     pub(crate) fn sent_again(&mut self, id: PacketId, now: Instant) {
-        let position = self.position(id);
-        if let Some(Some(Stage::Published(_, sent_at))) = self.slots.get_mut(position) {
+        if let Some(Stage::Published(_, sent_at)) = self.stage_mut(id) {
             *sent_at = now;
         }
     }
 
     /// Messages under way whose receiver a share group chose.
     pub(crate) fn shared(&self) -> impl Iterator<Item = SharedDelivery> {
-        self.slots.iter().flatten().filter_map(Stage::shared)
+        self.stages().filter_map(Stage::shared)
     }
 
     /// Messages under way that are stored, and their share groups.
     pub(crate) fn stored(&self) -> impl Iterator<Item = (NonZeroU64, Option<NonZeroU64>)> {
-        let stages = self.slots.iter().flatten();
-        stages.filter_map(|stage| Some((stage.stored()?, stage.shared().map(|shared| shared.share))))
+        self.stages().filter_map(|stage| Some((stage.stored()?, stage.shared().map(|shared| shared.share))))
     }
 
-    /// `id` is done and can be given again; whether it was open.
+    fn stages(&self) -> impl Iterator<Item = &Stage> {
+        self.overdue.iter().flat_map(|overdue| overdue.stages()).chain(self.window.iter().flatten())
+    }
+
+    /// Closes `id`, which may be given again; `false` if it was not open.
+    #[inline]
     pub(crate) fn close(&mut self, id: PacketId) -> bool {
         let position = self.position(id);
-        let Some(slot) = self.slots.get_mut(position) else { return false };
-        let Some(stage) = slot else { return false };
-        self.messages -= usize::from(stage.is_message());
-        self.bytes -= stage.bytes();
+        let Some(slot @ Some(_)) = self.window.get_mut(position) else { return self.close_overdue(id) };
+        if let Some(stage) = slot {
+            self.totals.subtract(stage);
+        }
         *slot = None;
-        while let Some(None) = self.slots.front() {
-            self.slots.pop_front();
-            self.first += 1;
+        self.drop_done();
+        true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn close_overdue(&mut self, id: PacketId) -> bool {
+        let Some(overdue) = &mut self.overdue else { return false };
+        let Some(stage) = overdue.remove(id) else { return false };
+        self.totals.subtract(&stage);
+        if overdue.len() == 0 {
+            self.overdue = None;
         }
         true
     }
 
     /// Closes what does not outlive a connection.
     pub(crate) fn drop_requests(&mut self) {
-        for sequence in self.first..self.next_sequence() {
-            let id = packet_id(sequence);
+        if self.totals.requests == 0 {
+            return;
+        }
+        let mut from = 0;
+        while let Some((sequence, id)) = self.next_open(from) {
+            from = sequence + 1;
             if matches!(self.stage(id), Some(Stage::Request)) {
                 self.close(id);
             }
@@ -129,8 +246,9 @@ impl Outbound {
     /// Takes out the QoS 1 messages that wait for PUBACK and that `wanted` says, oldest first.
     pub(crate) fn withdraw(&mut self, wanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
         let mut withdrawn = Vec::new();
-        for sequence in self.first..self.next_sequence() {
-            let id = packet_id(sequence);
+        let mut from = 0;
+        while let Some((sequence, id)) = self.next_open(from) {
+            from = sequence + 1;
             let Some(Stage::Published(delivery, _)) = self.stage(id) else { continue };
             if delivery.qos == QoS::AtLeastOnce && wanted(delivery) {
                 withdrawn.push(delivery.clone());
@@ -151,7 +269,9 @@ impl Outbound {
         mut released: impl FnMut(PacketId),
     ) -> usize {
         let mut given_up = 0;
-        for id in sequences.map(packet_id) {
+        let mut from = sequences.start;
+        while let Some((sequence, id)) = self.next_open(from).filter(|(sequence, _)| *sequence < sequences.end) {
+            from = sequence + 1;
             let Some(stage @ Stage::Published(delivery, _)) = self.stage(id) else { continue };
             if !unwanted(id, delivery) {
                 continue;
@@ -170,44 +290,75 @@ impl Outbound {
 
     /// Copies what waits for an acknowledgement out of the buffers that it was read into.
     pub(crate) fn detach(&mut self) {
-        for stage in self.slots.iter_mut().flatten() {
+        let overdue = self.overdue.iter_mut().flat_map(|overdue| overdue.stages_mut());
+        for stage in overdue.chain(self.window.iter_mut().flatten()) {
             if let Stage::Published(delivery, _) = stage {
                 *delivery = delivery.detach();
             }
         }
     }
 
-    /// Packet Identifiers that can be given now.
+    /// Packet Identifiers that are not in use.
     pub(crate) fn free(&self) -> u16 {
-        (IDS - self.slots.len() as u64) as u16
+        (IDS as usize - self.totals.messages - self.totals.requests) as u16
     }
 
     pub(crate) fn messages(&self) -> usize {
-        self.messages
+        self.totals.messages
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        self.totals.bytes
+    }
+
+    /// The first open packet from sequence number `from` on: its sequence number and its Packet Identifier.
+    pub(crate) fn next_open(&self, from: u64) -> Option<(u64, PacketId)> {
+        let overdue = self.overdue.as_ref().and_then(|overdue| overdue.next_open(from));
+        let in_window = || {
+            let skipped = from.saturating_sub(self.first);
+            let rest = self.window.iter().skip(usize::try_from(skipped).ok()?);
+            (self.first + skipped..).zip(rest).find_map(|(sequence, stage)| stage.is_some().then_some(sequence))
+        };
+        overdue.or_else(in_window).map(|sequence| (sequence, packet_id(sequence)))
     }
 
     /// The sequence number of `id`, if it is open.
-    pub(crate) fn sequence(&self, id: PacketId) -> u64 {
-        self.first + self.position(id) as u64
-    }
-
-    /// The oldest sequence number that may be open.
-    pub(crate) fn first_sequence(&self) -> u64 {
-        self.first
+    pub(crate) fn sequence(&self, id: PacketId) -> Option<u64> {
+        let position = self.position(id);
+        match self.window.get(position) {
+            Some(Some(_)) => Some(self.first + position as u64),
+            _ => self.overdue.as_ref()?.sequence(id),
+        }
     }
 
     /// One past the newest sequence number.
     pub(crate) fn next_sequence(&self) -> u64 {
-        self.first + self.slots.len() as u64
+        self.first + self.window.len() as u64
     }
 
     fn position(&self, id: PacketId) -> usize {
         let front = self.first % IDS;
         ((u64::from(id.get() - 1) + IDS - front) % IDS) as usize
+    }
+}
+
+impl Totals {
+    fn add(&mut self, stage: &Stage) {
+        if stage.is_message() {
+            self.messages += 1;
+        } else {
+            self.requests += 1;
+        }
+        self.bytes += stage.bytes();
+    }
+
+    fn subtract(&mut self, stage: &Stage) {
+        if stage.is_message() {
+            self.messages -= 1;
+        } else {
+            self.requests -= 1;
+        }
+        self.bytes -= stage.bytes();
     }
 }
 
@@ -248,51 +399,13 @@ impl Stage {
 /// Packet Identifiers there are: 1 to 65,535.
 const IDS: u64 = u16::MAX as u64;
 
+/// A window shorter than this is never thinned out.
+const WINDOW: usize = 256;
+
 /// The Packet Identifier of a sequence number.
-pub(crate) fn packet_id(sequence: u64) -> PacketId {
+fn packet_id(sequence: u64) -> PacketId {
     PacketId::new((sequence % IDS) as u16 + 1).expect("1 to 65,535")
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mqtt_2_2_1_4_identifiers_are_never_zero_and_never_given_twice() {
-        let mut outbound = Outbound::default();
-        let mut open = std::collections::HashSet::new();
-        for round in 0..200_000u32 {
-            let id = outbound.open_next(Stage::Released { shared: None, stored: None }).unwrap();
-            assert!(open.insert(id), "{id} is taken");
-            // leave every third one open for a while
-            if round % 3 != 0 {
-                assert!(outbound.close(id));
-                open.remove(&id);
-            } else if open.len() > 100 {
-                open.drain().for_each(|id| assert!(outbound.close(id)));
-            }
-        }
-        assert_eq!(outbound.messages(), open.len());
-    }
-
-    #[test]
-    fn all_65535_can_be_open_at_once_and_no_more() {
-        let mut outbound = Outbound::default();
-        let ids = (0..65_535).map(|_| outbound.open_next(Stage::Request).unwrap()).collect::<Vec<_>>();
-        assert_eq!(outbound.open_next(Stage::Request), None);
-        outbound.close(ids[1]);
-        assert_eq!(outbound.open_next(Stage::Request), None, "an older one is open");
-        outbound.close(ids[0]);
-        assert_eq!(outbound.open_next(Stage::Request), Some(ids[0]));
-    }
-
-    #[test]
-    fn unknown_identifiers_are_nothing() {
-        let mut outbound = Outbound::default();
-        let id = outbound.open_next(Stage::Request).unwrap();
-        assert!(outbound.stage(PacketId::new(9).unwrap()).is_none());
-        assert!(!outbound.close(PacketId::new(9).unwrap()));
-        assert!(outbound.close(id));
-        assert!(!outbound.close(id));
-    }
-}
+mod tests;

@@ -99,8 +99,7 @@ impl Session {
     /// still sent, so that a peer that has got one already releases its Packet Identifier. Only for a session without
     /// a connection; see [`crate::Connection::give_up_resends`].
     pub fn give_up(&mut self, unwanted: impl Fn(PacketId, &Delivery) -> bool) -> usize {
-        let sequences = self.outbound.first_sequence()..self.outbound.next_sequence();
-        self.outbound.give_up(sequences, unwanted, |_| {})
+        self.outbound.give_up(0..self.outbound.next_sequence(), unwanted, |_| {})
     }
 
     /// Whether nothing is under way in either direction.

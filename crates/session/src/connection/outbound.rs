@@ -1,14 +1,12 @@
 //! What we publish and ask for, and the peer's acknowledgements.
 
 use super::*;
-use crate::outbound::packet_id;
 use tenbin_codec::{PublishHeader, QoS, TopicFilter, Unsubscribe, UserProperty, VARINT_MAX};
 
 impl Connection {
     /// QoS 1 and 2 messages that [`Connection::send`] takes now: 0 as long as messages wait to be sent again,
     /// which take all that comes free. QoS 0 is always taken `[MQTT-4.9.0-3]`.
     pub fn send_quota(&self) -> u16 {
-        // A peer that withholds an old acknowledgement uses up identifiers though its quota comes back.
         self.peer_quota().min(self.session.outbound.free())
     }
 
@@ -40,7 +38,7 @@ impl Connection {
         }
         let Some(id) = self.session.outbound.next_id() else { return Sent::Blocked(delivery) };
         self.write_publish(&delivery, PublishHeader { packet_id: Some(id), ..header }, now, out);
-        self.session.outbound.open_next(Stage::Published(delivery, now));
+        self.session.outbound.open(Stage::Published(delivery, now));
         self.sent_open += 1;
         Sent::Written(Some(id))
     }
@@ -62,17 +60,17 @@ impl Connection {
     /// Packet Identifiers `[MQTT-4.4.0-1]`: every PUBREL, then PUBLISHes as far as the send quota goes; the rest
     /// follows by itself as acknowledgements come. To be called once, before anything is sent.
     pub fn resume(&mut self, now: Instant, out: &mut WriteBuffer) {
-        let (first, end) = (self.session.outbound.first_sequence(), self.session.outbound.next_sequence());
-        for id in (first..end).map(packet_id) {
+        let Some((first, _)) = self.session.outbound.next_open(0) else { return };
+        let mut from = first;
+        while let Some((sequence, id)) = self.session.outbound.next_open(from) {
+            from = sequence + 1;
             if let Some(Stage::Released { .. }) = self.session.outbound.stage(id) {
                 self.sent_open += 1;
                 self.write_ack(PacketType::PubRel, id, ReasonCode::Success, now, out);
             }
         }
-        if first < end {
-            self.recovery().resend = Some((first, end));
-            self.resend_more(now, out);
-        }
+        self.recovery().resend = Some((first, from));
+        self.resend_more(now, out);
     }
 
     /// As [`crate::Session::give_up`], for messages of earlier connections that still wait to be sent again. What has
@@ -231,17 +229,17 @@ impl Connection {
     }
 
     fn resend_more(&mut self, now: Instant, out: &mut WriteBuffer) {
-        while let Some((next, end)) = self.to_resend() {
-            if next >= end {
+        while let Some((from, end)) = self.to_resend() {
+            let next = self.session.outbound.next_open(from).filter(|(sequence, _)| *sequence < end);
+            let Some((sequence, id)) = next else {
                 self.recovery().resend = None;
                 return;
-            }
+            };
             // What is sent again has its identifier, though all others may be taken.
             if self.peer_quota() == 0 {
                 return;
             }
-            self.recovery().resend = Some((next + 1, end));
-            let id = packet_id(next);
+            self.recovery().resend = Some((sequence + 1, end));
             // PUBRELs went out at once.
             let Some(Stage::Published(delivery, _)) = self.session.outbound.stage(id) else { continue };
             let delivery = delivery.clone();
@@ -268,7 +266,9 @@ impl Connection {
     fn is_counted(&self, id: PacketId) -> bool {
         let Some((next, end)) = self.to_resend() else { return true };
         match self.session.outbound.stage(id) {
-            Some(Stage::Published(..)) => !(next..end).contains(&self.session.outbound.sequence(id)),
+            Some(Stage::Published(..)) => {
+                self.session.outbound.sequence(id).is_none_or(|sequence| !(next..end).contains(&sequence))
+            }
             _ => true,
         }
     }
@@ -279,7 +279,7 @@ impl Connection {
         let plain = PublishHeader {
             qos: delivery.qos,
             retain: delivery.retain,
-            packet_id: delivery.qos.is_acknowledged().then(|| packet_id(0)),
+            packet_id: PacketId::new(1).filter(|_| delivery.qos.is_acknowledged()),
             subscription_identifiers: delivery.identifiers(),
             message_expiry_interval: delivery.remaining_expiry(now),
             ..PublishHeader::default()

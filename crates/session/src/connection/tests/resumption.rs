@@ -103,28 +103,45 @@ fn mqtt_3_3_4_9_a_smaller_receive_maximum_gates_what_is_sent_again_and_new_messa
     assert!(side.is_blocked(QoS::AtLeastOnce));
 }
 
-/// Whoever holds back an old acknowledgement takes all identifiers; those that are sent again have theirs.
 #[test]
 fn mqtt_4_4_0_1_what_is_open_is_sent_again_though_no_identifier_is_free() {
+    let mut side = Side::server(Limits::default());
+    let held: Vec<u16> = (0..65_535).map(|_| side.sent(QoS::AtLeastOnce).unwrap()).collect();
+    side.out.clear();
+    assert!(side.is_blocked(QoS::AtLeastOnce));
+
+    side = side.reconnect(Limits { peer_receive_maximum: 20, ..Limits::default() });
+    assert_eq!(side.published(), held[..20].iter().map(|&id| (id, true)).collect::<Vec<_>>());
+    for (id, next) in held.iter().zip(&held[20..]) {
+        assert_delivered(side.take(puback(*id)), *id, ReasonCode::Success);
+        assert_eq!(side.published(), [(*next, true)]);
+    }
+    assert_eq!((side.connection.send_quota(), side.connection.session().in_flight()), (0, 20));
+}
+
+#[test]
+fn mqtt_4_4_0_1_a_message_held_past_a_wrap_is_sent_again_first() {
     let limits = Limits { peer_receive_maximum: 20, ..Limits::default() };
     let mut side = Side::server(limits);
-    let held = [side.sent(QoS::AtLeastOnce).unwrap(), side.sent(QoS::AtLeastOnce).unwrap()];
-    while side.connection.send_quota() > 0 {
+    let held = [side.sent(QoS::AtLeastOnce).unwrap(), side.sent(QoS::ExactlyOnce).unwrap()];
+    side.handle(pubrec(held[1]));
+    for _ in 0..70_000 {
         let id = side.sent(QoS::AtLeastOnce).unwrap();
         side.out.clear();
         assert_delivered(side.take(puback(id)), id, ReasonCode::Success);
     }
-    assert_eq!(side.connection.session().in_flight(), 2);
-
+    let late = side.sent(QoS::AtLeastOnce).unwrap();
     side = side.reconnect(limits);
-    assert_eq!(side.published(), held.map(|id| (id, true)));
-    // It has been sent: it is too late to give it up, and nothing comes free.
-    assert_eq!(side.connection.give_up_resends(|_, _| true, side.now, &mut side.out), 0);
-    assert!(side.is_blocked(QoS::AtLeastOnce));
-    for id in held {
-        assert_delivered(side.take(puback(id)), id, ReasonCode::Success);
-    }
-    assert_eq!(side.connection.send_quota(), 20);
+    assert_eq!(side.written()[0], pubrel(held[1]));
+    side = side.reconnect(Limits { peer_receive_maximum: 2, ..limits });
+    assert_eq!(side.written()[0], pubrel(held[1]));
+    // Already sent on this connection: too late to give it up.
+    assert_eq!(side.connection.give_up_resends(|id, _| id.get() == held[0], side.now, &mut side.out), 0);
+    assert_delivered(side.take(puback(held[0])), held[0], ReasonCode::Success);
+    assert_eq!(side.published(), [(late, true)]);
+    assert_delivered(side.take(pubcomp(held[1])), held[1], ReasonCode::Success);
+    assert_delivered(side.take(puback(late)), late, ReasonCode::Success);
+    assert_eq!(side.connection.send_quota(), 2);
 }
 
 /// As long as one waits to be sent again, whatever else comes free is not for new messages.
