@@ -89,6 +89,32 @@ fn mosquitto_shares_a_subscription() {
     }
 }
 
+#[test]
+fn mosquitto_members_share_thirty_messages_evenly() {
+    if !mosquitto_is_installed() {
+        return;
+    }
+    let broker = BrokerProcess::start(&[]);
+    for run in 0..10 {
+        let version = MOSQUITTO_VERSIONS[run % 2];
+        let (topic, filter) = (format!("even/{run}"), format!("$share/even/even/{run}"));
+        let members = [(); 3].map(|()| Subscriber::start(&broker, version, &["-q", "1", "-t", &filter], 100));
+        for number in 0..30 {
+            publish(&broker, version, &["-q", "1", "-t", &topic, "-m", &number.to_string()]);
+        }
+        let until = Instant::now() + PATIENCE;
+        let counts = loop {
+            let counts = members.each_ref().map(Subscriber::received);
+            if counts.iter().sum::<usize>() >= 30 {
+                break counts;
+            }
+            assert!(Instant::now() < until, "run {run}: {counts:?}");
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        assert!(counts.iter().all(|count| (8..=12).contains(count)), "run {run}: {counts:?}");
+    }
+}
+
 /// `mosquitto_sub`, subscribed.
 struct Subscriber {
     child: Child,
@@ -114,6 +140,11 @@ impl Subscriber {
             std::thread::sleep(Duration::from_millis(2));
         }
         subscriber
+    }
+
+    /// Messages that have come so far.
+    fn received(&self) -> usize {
+        self.output.all().iter().filter(|line| !line.contains("ready/")).count()
     }
 
     /// The messages, when all have come.

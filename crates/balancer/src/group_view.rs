@@ -24,7 +24,7 @@ pub(crate) struct GroupView {
     /// Geometric, since one slow member among many would lift an arithmetic mean beyond what is normal. Without
     /// those below 1/16 of the median: such speeds are rare, and a pretext to attract everything.
     mean_ns: AtomicU64,
-    /// [`HAS_EVIDENCE`], [`HAS_UNUSED`].
+    /// [`HAS_EVIDENCE`], [`HAS_UNUSED`], [`IS_QUIET`].
     facts: AtomicU8,
 }
 
@@ -39,6 +39,8 @@ pub(crate) struct View {
     pub(crate) has_evidence: bool,
     /// Whether any member had nothing to do for so long that it may be worth a try, however slow it was.
     pub(crate) has_unused: bool,
+    /// Whether at most every second member is busy.
+    pub(crate) is_quiet: bool,
 }
 
 impl View {
@@ -77,16 +79,20 @@ impl GroupView {
             class: speed::class(mean_ns),
             has_evidence: facts & HAS_EVIDENCE != 0,
             has_unused: facts & HAS_UNUSED != 0,
+            is_quiet: facts & IS_QUIET != 0,
         }
     }
 
     #[cold]
     fn scan(&self, seats: &Seats, now: Nanos) {
         let (mut speeds, mut flags, mut has_unused) = (Speeds::default(), 0, false);
+        let (mut members, mut busy) = (0u32, 0u32);
         for hot in seats.loads().iter().map(|load| load.hot()) {
             if hot.availability() == Availability::Offline as u8 {
                 continue;
             }
+            members += 1;
+            busy += u32::from(hot.outstanding().messages > 0 || hot.finish() > now.0 + hot.delay_ns());
             flags |= hot.flags();
             has_unused |= hot.rank() == 0 && adaptive::may_be_unused(hot, now.0);
             let processing_ns = hot.speed().processing_ns();
@@ -97,7 +103,9 @@ impl GroupView {
         self.mean_ns.store(speeds.mean_ns(), Relaxed);
         let has_evidence = flags & (flag::REPORTS | flag::ACKS) != 0;
         let fact = |holds: bool, fact: u8| if holds { fact } else { 0 };
-        self.facts.store(fact(has_evidence, HAS_EVIDENCE) | fact(has_unused, HAS_UNUSED), Relaxed);
+        let is_quiet = busy <= members / 2;
+        let facts = fact(has_evidence, HAS_EVIDENCE) | fact(has_unused, HAS_UNUSED) | fact(is_quiet, IS_QUIET);
+        self.facts.store(facts, Relaxed);
         if flags & flag::EARLY != 0 {
             suspect_the_unverified(seats);
         }
@@ -156,6 +164,7 @@ const QUARTERS_OF_FOUR_OCTAVES: usize = 4 * 4;
 const NEVER: u64 = u64::MAX;
 const HAS_EVIDENCE: u8 = 1;
 const HAS_UNUSED: u8 = 2;
+const IS_QUIET: u8 = 4;
 const SCAN_PAUSE_NS: u64 = 1_000_000;
 const SCAN_PAUSE_PER_MEMBER_NS: u64 = 4_000;
 

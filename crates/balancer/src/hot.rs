@@ -54,6 +54,8 @@ pub(crate) mod mark {
     pub(crate) const SUSPECT: u8 = 4;
     /// What others acknowledge was sent to it at QoS 0.
     pub(crate) const AT_QOS_0: u8 = 8;
+    /// Its speed was known from an earlier session.
+    pub(crate) const RECALLED: u8 = 16;
 }
 
 impl Hot {
@@ -202,6 +204,11 @@ impl Hot {
     /// Sets [`mark::SUSPECT`].
     pub(crate) fn suspect(&self) {
         self.marks.fetch_or(mark::SUSPECT, Relaxed);
+    }
+
+    /// Sets [`mark::RECALLED`].
+    pub(crate) fn recall(&self) {
+        self.marks.fetch_or(mark::RECALLED, Relaxed);
     }
 
     pub(crate) fn set_availability(&self, availability: Availability) {

@@ -258,6 +258,7 @@ impl MemberLoad {
         let mut known = lock(&self.reported.known);
         let evidence = self.evidence(&mut known);
         self.hot.learn(0, |_| evidence.estimate.assume(nanoseconds(processing_time)));
+        self.hot.recall();
     }
 
     /// The effective processing time of a message as it was learned from all evidence, to be remembered for

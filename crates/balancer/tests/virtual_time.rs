@@ -303,3 +303,39 @@ fn garbage_reports_change_nothing() {
         assert!(LoadReport::from_json(text).is_err(), "{}", text[..text.len().min(60)].escape_ascii());
     }
 }
+
+/// Three clients that acknowledge as soon as they read, and a message now and then: mostly within a millisecond, sometimes
+/// only when the processor comes to them.
+#[test]
+fn idle_unknown_members_get_as_many_as_known_ones() {
+    for seed in 0..500 {
+        let group = Group::new(Policy::Adaptive);
+        let loads: Vec<_> = (0..3).map(|_| Arc::new(MemberLoad::new(Nanos(0)))).collect();
+        for (id, load) in loads.iter().enumerate() {
+            group.join(MemberId(id as u64), Arc::clone(load), 1, id, Nanos(0));
+        }
+        let mut rng = Rng::new(seed);
+        let (mut now, mut taken, mut acks) = (SECOND, [0; 3], BinaryHeap::new());
+        for _ in 0..300 {
+            now += 5 * MS + rng.next_u64() % (20 * MS);
+            while let Some(&Reverse((at, sent_at, worker))) = acks.peek()
+                && at <= now
+            {
+                acks.pop();
+                let load: &Arc<MemberLoad> = &loads[worker];
+                load.acknowledged(&Acknowledged::one(Nanos(sent_at), 100, Nanos(at)));
+            }
+            let dispatch = Dispatch { at: Nanos(now), bytes: 100, is_acknowledged: true, ..Dispatch::default() };
+            let members = group.members();
+            let worker = *members.pick(&dispatch, &mut rng).expect("there are members").value();
+            let is_held_up = rng.next_u64().is_multiple_of(10);
+            let latency = 50_000 << (rng.next_u64() % if is_held_up { 10 } else { 5 });
+            acks.push(Reverse((now + latency, now, worker)));
+            taken[worker] += 1;
+            if taken.iter().sum::<u32>() == 30 {
+                assert!(taken.iter().all(|count| (8..=12).contains(count)), "seed {seed}: {taken:?}");
+            }
+        }
+        assert!(taken.iter().all(|count| (80..=120).contains(count)), "seed {seed}: {taken:?}");
+    }
+}

@@ -108,7 +108,23 @@ pub(crate) fn weigh(hot: &Hot, view: &View, now: u64) -> Weight {
     if view.has_unused && penalty > view.floor_ns() && wait == 0 && is_unused(hot, now, penalty) {
         penalty = 0;
     }
+    if view.is_quiet && wait < 1 << STEP_SHIFT && hot.outstanding().messages == 0 {
+        penalty = quiet_penalty(hot, view, penalty);
+    }
     Weight { wait, penalty, late, service }
+}
+
+/// The penalty of an idle member of a quiet group. A few acknowledgements say little of a member's speed, so a new member
+/// counts as one of the mean speed. A small penalty does not count: acknowledgement times of equal members differ as much.
+#[cold]
+fn quiet_penalty(hot: &Hot, view: &View, penalty: u64) -> u64 {
+    if penalty == 0 {
+        return 0; // worth a try
+    }
+    let is_new = hot.sent() < NEWCOMER_MESSAGES && hot.marks() & mark::RECALLED == 0;
+    let has_evidence = hot.sent() == 0 || hot.flags() & flag::ACKS != 0;
+    let penalty = if is_new && has_evidence { view.floor_ns() } else { penalty };
+    if penalty < QUIET_PENALTY_LEAST_NS { penalty.min(1) } else { penalty }
 }
 
 /// Whether a member had nothing to do for the least time after which it is worth a try. Few had in a busy group, so
@@ -303,6 +319,8 @@ const NOW_MAX_NS: u64 = 1 << 62;
 const PROBE_PAUSE: u64 = 1024;
 const PROBE_PAUSE_LEAST_NS: u64 = 1_000_000_000;
 const PROBE_PAUSE_MOST_NS: u64 = 5_000_000_000;
+/// A smaller penalty counts as none in a quiet group.
+const QUIET_PENALTY_LEAST_NS: u64 = 1_000_000;
 /// Messages until a newcomer's slow start is at its slowest, and until it is no longer held back.
 const NEWCOMER_MESSAGES: u64 = 24;
 

@@ -13,7 +13,7 @@ const MS: u64 = 1_000_000;
 const NOW_MS: u64 = 100_000;
 
 /// A group whose mean is 32 ms: the floor is 2 ms.
-const VIEW: View = View { mean_ns: 32 * MS, class: 0, has_evidence: true, has_unused: true };
+const VIEW: View = View { mean_ns: 32 * MS, class: 0, has_evidence: true, has_unused: true, is_quiet: false };
 
 fn view() -> View {
     View { class: speed::class(VIEW.mean_ns), ..VIEW }
@@ -177,7 +177,13 @@ fn who_lags_is_no_measure_of_what_waits_for_others() {
     let [lagging, other] = [load(), load()];
     lagging.lags(0, Duration::from_secs(1), 100, Nanos(NOW_MS * MS));
     (0..10).for_each(|_| book(&other, NOW_MS, false));
-    let slow = View { mean_ns: 1_000 * MS, class: speed::class(1_000 * MS), has_evidence: false, has_unused: false };
+    let slow = View {
+        mean_ns: 1_000 * MS,
+        class: speed::class(1_000 * MS),
+        has_evidence: false,
+        has_unused: false,
+        is_quiet: false,
+    };
     let waits = [&lagging, &other].map(|load| weigh(load.hot(), &slow, NOW_MS * MS).wait / MS);
     assert_eq!(waits, [1_000, 625]);
 }
@@ -287,7 +293,8 @@ fn the_quick_look_finds_whom_weighing_all_finds() {
     let mut confirmed = 0;
     for round in 0..20_000 {
         let seats = seats(&(0..2 + rng.below(20)).map(|_| anybody(&mut rng)).collect::<Vec<_>>());
-        let view = View { has_evidence: round % 4 > 0, has_unused: round % 3 > 0, ..view() };
+        let (has_evidence, has_unused, is_quiet) = (round % 4 > 0, round % 3 > 0, round % 5 == 0);
+        let view = View { has_evidence, has_unused, is_quiet, ..view() };
         let scan = Scan { view: &view, now: NOW_MS * MS };
         assert_eq!(scan.best_of_all(&seats), scan.weigh_all(&seats));
         if !view.has_evidence {
@@ -295,7 +302,8 @@ fn the_quick_look_finds_whom_weighing_all_finds() {
         }
         let usual = Usual::new(&view, scan.now);
         for load in seats.loads() {
-            let key = if view.has_unused { usual.key::<true>(load.hot()) } else { usual.key::<false>(load.hot()) };
+            let key =
+                if has_unused || is_quiet { usual.key::<true>(load.hot()) } else { usual.key::<false>(load.hot()) };
             assert!(key <= scan.key(load.hot()), "{:?}", load.snapshot());
         }
         confirmed += u32::from(scan.confirmed(seats.loads(), usual.least_of_all(&seats)).is_some());

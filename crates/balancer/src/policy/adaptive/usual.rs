@@ -26,8 +26,9 @@ pub(super) struct Usual {
     floor: u64,
     penalty_max: u64,
     highest_class: u64,
-    /// Whether somebody may be worth a try.
-    has_unused: bool,
+    /// Whether somebody may be worth a try, or the penalty of idle members may be less.
+    has_exceptions: bool,
+    is_quiet: bool,
 }
 
 /// The least usual key so far, and whose it is.
@@ -42,18 +43,18 @@ impl Usual {
     pub(super) fn new(view: &View, now: u64) -> Self {
         let floor = view.floor_ns();
         let penalty_max = floor << CLASSES;
-        let (now, highest_class, has_unused) = (now.min(NOW_MAX_NS), highest_class(view), view.has_unused);
-        Self { now, floor, penalty_max, highest_class, has_unused }
+        let (now, highest_class, is_quiet) = (now.min(NOW_MAX_NS), highest_class(view), view.is_quiet);
+        Self { now, floor, penalty_max, highest_class, has_exceptions: view.has_unused | is_quiet, is_quiet }
     }
 
     /// Of equal ones that with the oldest turn.
     pub(super) fn least_of_all(&self, seats: &Seats) -> Least {
-        if self.has_unused { self.of_all::<true>(seats) } else { self.of_all::<false>(seats) }
+        if self.has_exceptions { self.of_all::<true>(seats) } else { self.of_all::<false>(seats) }
     }
 
     /// Of equal ones that which was sent something longest ago.
     pub(super) fn least_of_some(&self, loads: &[Arc<MemberLoad>], sample: &[usize; SAMPLE]) -> Least {
-        if self.has_unused { self.of_some::<true>(loads, sample) } else { self.of_some::<false>(loads, sample) }
+        if self.has_exceptions { self.of_some::<true>(loads, sample) } else { self.of_some::<false>(loads, sample) }
     }
 
     #[inline(never)]
@@ -80,7 +81,8 @@ impl Usual {
     }
 
     /// The [key](super::Scan::key) of a member that is ready, of known speed, and gives evidence; of any other no more
-    /// than its key. `TRY`: somebody may be [worth a try](super::is_unused).
+    /// than its key. `TRY`: somebody may be [worth a try](super::is_unused), or the group is
+    /// [quiet](super::quiet_penalty).
     #[inline(always)]
     pub(super) fn key<const TRY: bool>(&self, hot: &Hot) -> u64 {
         let (flags, speed) = (hot.flags(), hot.speed());
@@ -99,7 +101,8 @@ impl Usual {
         // Who may be worth a try has none: whether that is so, a look in full tells.
         let is_idle = (wait == 0) & (hot.outstanding().messages == 0);
         let is_slow = (penalty > self.floor) | (speed.processing_ns() == 0);
-        let may_be_tried = is_idle & is_slow & (self.now.saturating_sub(hot.sent_at()) > probe_pause_ns(penalty));
+        let is_unused = is_slow & (self.now.saturating_sub(hot.sent_at()) > probe_pause_ns(penalty));
+        let may_be_tried = is_idle & (is_unused | self.is_quiet);
         wait.wrapping_add(select_unpredictable(may_be_tried, 0, penalty)) >> STEP_SHIFT
     }
 }
