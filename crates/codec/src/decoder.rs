@@ -109,8 +109,7 @@ impl Decoder {
     pub fn decode(&mut self, input: &mut BytesMut) -> Result<Decoded, DecodeError> {
         let Some(&first) = input.first() else { return Ok(Decoded::NeedMore(2)) };
         self.check_type(first)?;
-        let is_v5 = self.version.is_none_or(ProtocolVersion::is_v5);
-        let header = match FixedHeader::peek(input, self.maximum_packet_size, is_v5) {
+        let header = match FixedHeader::peek(input, self.maximum_packet_size, self.version) {
             Ok(Some(header)) => header,
             Ok(None) => return Ok(Decoded::NeedMore(1)),
             // Whatever its flags, it has no place here.

@@ -9,7 +9,7 @@
 use std::fmt;
 
 use crate::varint::peek_any_varint;
-use crate::{DecodeError, QoS, VARINT_MAX, varint_len};
+use crate::{DecodeError, ProtocolVersion, QoS, VARINT_MAX, varint_len};
 
 /// Size of the largest control packet that can be said, fixed header included: 268,435,460 bytes.
 pub const PACKET_SIZE_MAX: u32 = 5 + VARINT_MAX;
@@ -113,12 +113,13 @@ pub(crate) struct FixedHeader {
 }
 
 impl FixedHeader {
-    /// Packet type and flags, as soon as the first byte is there.
+    /// Packet type and flags, as soon as the first byte is there. MQTT 3.1 uses no flags but those of PUBLISH, and says
+    /// nothing of their values: they are ignored.
     ///
     /// # Errors
     /// Packet type 0, flags other than the type's own `[MQTT-2.1.3-1]`, or a PUBLISH with QoS 3 or with DUP at
     /// QoS 0.
-    pub(crate) fn first_byte(byte: u8) -> Result<(PacketType, u8), DecodeError> {
+    pub(crate) fn first_byte(byte: u8, version: Option<ProtocolVersion>) -> Result<(PacketType, u8), DecodeError> {
         let packet_type = PacketType::from_bits(byte >> 4).ok_or(DecodeError::ReservedPacketType(byte >> 4))?;
         let flags = byte & 0x0F;
         if packet_type == PacketType::Publish {
@@ -126,7 +127,7 @@ impl FixedHeader {
             if flags & 0b1000 != 0 && qos == QoS::AtMostOnce {
                 return Err(DecodeError::DupAtQoS0); // [MQTT-3.3.1-2]
             }
-        } else if byte != packet_type.first_byte() {
+        } else if byte != packet_type.first_byte() && version != Some(ProtocolVersion::V31) {
             return Err(DecodeError::FixedHeaderFlags(packet_type));
         }
         Ok((packet_type, flags))
@@ -134,15 +135,19 @@ impl FixedHeader {
 
     /// The header at the start of `bytes`; `None` when it goes on past the end.
     ///
-    /// Only MQTT 5.0 demands the shortest form of the Remaining Length `[MQTT-1.5.5-1]`; `is_v5` is also true
-    /// as long as the version is not known.
-    pub(crate) fn peek(bytes: &[u8], maximum_packet_size: u32, is_v5: bool) -> Result<Option<Self>, DecodeError> {
+    /// Only MQTT 5.0 demands the shortest form of the Remaining Length `[MQTT-1.5.5-1]`; As long as
+    /// the version is not known, its rules hold.
+    pub(crate) fn peek(
+        bytes: &[u8],
+        maximum_packet_size: u32,
+        version: Option<ProtocolVersion>,
+    ) -> Result<Option<Self>, DecodeError> {
         let Some((&first, rest)) = bytes.split_first() else { return Ok(None) };
-        let (packet_type, flags) = Self::first_byte(first)?;
+        let (packet_type, flags) = Self::first_byte(first, version)?;
         let Some((remaining, width)) = peek_any_varint(rest).map_err(|_| DecodeError::RemainingLength)? else {
             return Ok(None);
         };
-        if is_v5 && width > varint_len(remaining) {
+        if version.is_none_or(ProtocolVersion::is_v5) && width > varint_len(remaining) {
             return Err(DecodeError::Varint);
         }
         let size = remaining + 1 + width as u32;
@@ -166,15 +171,16 @@ mod tests {
                 6 | 8 | 10 => byte & 0x0F == 2,
                 _ => byte & 0x0F == 0,
             };
-            assert_eq!(FixedHeader::first_byte(byte).is_ok(), legal, "{byte:#04x}");
+            assert_eq!(FixedHeader::first_byte(byte, Some(ProtocolVersion::V311)).is_ok(), legal, "{byte:#04x}");
+            assert_eq!(FixedHeader::first_byte(byte, None).is_ok(), legal, "{byte:#04x}");
         }
     }
 
     #[test]
     fn the_maximum_packet_size_counts_the_whole_packet() {
-        assert!(FixedHeader::peek(&[0x30, 8], 10, true).is_ok());
+        assert!(FixedHeader::peek(&[0x30, 8], 10, None).is_ok());
         let too_large = DecodeError::PacketTooLarge { size: 11, maximum: 10 };
-        assert_eq!(FixedHeader::peek(&[0x30, 9], 10, true), Err(too_large));
-        assert_eq!(FixedHeader::peek(&[0x30, 0x80], 10, true), Ok(None));
+        assert_eq!(FixedHeader::peek(&[0x30, 9], 10, None), Err(too_large));
+        assert_eq!(FixedHeader::peek(&[0x30, 0x80], 10, None), Ok(None));
     }
 }

@@ -4,8 +4,9 @@ mod receiver;
 
 use bytes::{Bytes, BytesMut};
 use tenbin_codec::{
-    Connect, DecodeError, Decoded, Decoder, PACKET_SIZE_MAX, Packet, PacketId, PacketType, ProtocolVersion, Publish,
-    PublishHeader, PublishTemplate, QoS, ReasonCode, Text, TopicName, VARINT_MAX, WriteBuffer,
+    ConnAck, Connect, DecodeError, Decoded, Decoder, PACKET_SIZE_MAX, Packet, PacketId, PacketType, ProtocolVersion,
+    Publish, PublishHeader, PublishTemplate, QoS, ReasonCode, SubscriptionOptions, Text, TopicName, VARINT_MAX,
+    WriteBuffer,
 };
 
 use ProtocolVersion::{V5, V311};
@@ -160,6 +161,39 @@ fn mqtt_3_1_is_level_3_of_mqisdp() {
     };
     assert_eq!((connect.version, connect.version.is_v5()), (ProtocolVersion::V31, false));
     assert_eq!(encode(&Packet::Connect(connect), V5), packet(0x10, body));
+}
+
+#[test]
+fn mqtt_3_1_ignores_reserved_bits_and_header_flags() {
+    use ProtocolVersion::V31;
+    let header = [
+        &[0x60, 2, 0, 1][..],                      // PUBREL at "QoS 0"
+        &[0x6A, 2, 0, 1],                          // PUBREL, DUP
+        &[0x8A, 6, 0, 1, 0, 1, b't', 1],           // SUBSCRIBE, DUP
+        &[0xAA, 5, 0, 1, 0, 1, b't'],              // UNSUBSCRIBE, DUP
+        &[0x48, 2, 0, 1],                          // PUBACK, DUP
+        &[0xC1, 0],                                // PINGREQ, RETAIN
+        &[0x82, 6, 0, 1, 0, 1, b't', 0b1111_1101], // reserved bits of the requested QoS
+    ];
+    for bytes in header {
+        assert!(receive(Sender::Client, V31, bytes).is_ok(), "{bytes:02x?}");
+        assert!(receive(Sender::Client, V311, bytes).is_err(), "{bytes:02x?}");
+        assert!(receive(Sender::Client, V5, bytes).is_err(), "{bytes:02x?}");
+    }
+    let subscribe = receive(Sender::Client, V31, header[6]);
+    let Ok(Decoded::Packet(Packet::Subscribe(subscribe))) = subscribe else { panic!("{subscribe:?}") };
+    assert_eq!(subscribe.subscriptions[0].options, SubscriptionOptions::at(QoS::AtLeastOnce));
+    assert!(receive(Sender::Client, V31, &[0x82, 6, 0, 1, 0, 1, b't', 3]).is_err(), "QoS 3");
+    assert!(receive(Sender::Client, V31, &[0x36, 3, 0, 1, b't']).is_err(), "PUBLISH with QoS 3");
+    let reserved_bit = packet(0x10, b"\0\x06MQIsdp\x03\x03\0\x0A\0\x01p");
+    assert!(Decoder::server(100).decode(&mut BytesMut::from(&reserved_bit[..])).is_ok());
+}
+
+#[test]
+fn mqtt_3_1_connack_has_no_session_present() {
+    let connack = Packet::ConnAck(Box::new(ConnAck::new(true, ReasonCode::Success)));
+    assert_eq!(encode(&connack, ProtocolVersion::V31)[..], [0x20, 2, 0, 0]);
+    assert_eq!(encode(&connack, V311)[..], [0x20, 2, 1, 0]);
 }
 
 #[test]
@@ -323,7 +357,7 @@ fn v311_packets_have_no_properties() {
 
 #[test]
 fn what_3_1_1_cannot_say_is_not_written() {
-    let connack = |reason| encode(&Packet::ConnAck(Box::new(tenbin_codec::ConnAck::new(false, reason))), V311);
+    let connack = |reason| encode(&Packet::ConnAck(Box::new(ConnAck::new(false, reason))), V311);
     assert_eq!(connack(ReasonCode::ProtocolError), Bytes::new());
     assert_eq!(&connack(ReasonCode::Banned)[..], &[0x20, 2, 0, 5]);
     let ping = tenbin_codec::PingReq::with_payload(Bytes::from_static(b"{}"));

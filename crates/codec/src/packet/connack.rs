@@ -64,7 +64,9 @@ impl ConnAck {
     }
 
     pub(super) fn decode(mut body: Reader, version: ProtocolVersion) -> Result<Self, DecodeError> {
-        let flags = body.u8()?;
+        // Session Present came with 3.1.1: before, the byte was reserved.
+        let has_session_present = version != ProtocolVersion::V31;
+        let flags = body.u8()? & if has_session_present { 0xFF } else { 0 };
         if flags > 1 {
             return Err(DecodeError::ConnAckFlags); // [MQTT-3.2.2-1]
         }
@@ -88,7 +90,7 @@ impl ConnAck {
             },
         };
         put_packet(out, PacketType::ConnAck, |body| {
-            body.put_u8(u8::from(self.session_present));
+            body.put_u8(u8::from(self.session_present && version != ProtocolVersion::V31));
             body.put_u8(code);
             if version.is_v5() {
                 self.properties.encode(body);

@@ -167,7 +167,8 @@ struct ConnectFlags {
 
 impl ConnectFlags {
     fn decode(byte: u8, version: ProtocolVersion) -> Result<Self, DecodeError> {
-        if byte & 1 != 0 {
+        // MQTT 3.1 says nothing of the value of the reserved bit.
+        if byte & 1 != 0 && version != ProtocolVersion::V31 {
             return Err(DecodeError::ConnectFlagReserved); // [MQTT-3.1.2-3]
         }
         let will_qos = QoS::from_bits(byte >> 3 & 3).ok_or(DecodeError::WillFlags)?; // [MQTT-3.1.2-12]

@@ -117,6 +117,8 @@ impl SubscriptionOptions {
     }
 
     fn decode(byte: u8, version: ProtocolVersion) -> Result<Self, DecodeError> {
+        // MQTT 3.1 says nothing of the values of reserved bits.
+        let byte = if version == ProtocolVersion::V31 { byte & 3 } else { byte };
         let reserved = if version.is_v5() { 0b1100_0000 } else { 0b1111_1100 };
         if byte & reserved != 0 {
             return Err(DecodeError::SubscriptionOptions); // [MQTT-3.8.3-5]
