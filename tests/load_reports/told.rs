@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use serde_json::Value;
-use tenbin_codec::{Connect, Packet, ProtocolVersion, QoS, ReasonCode};
+use tenbin_codec::{Connect, Packet, ProtocolVersion, QoS, ReasonCode, ReportCarriers};
 
 use crate::group::user_property;
 use crate::support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, hex, text};
@@ -14,12 +14,24 @@ use crate::support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, hex, text};
 #[test]
 fn connack_names_what_is_taken_in_the_very_bytes() {
     let broker = BrokerProcess::start(&[]);
-    let connack = connack(broker.address(), "10 0D 00 04 4D 51 54 54 05 02 00 3C 00 00 00");
+    let asks = "10 1E 00 04 4D 51 54 54 05 02 00 3C 11 26 00 0B 6C 6F 61 64 2D 72 65 70 6F 72 74 00 01 3F 00 00";
+    let connack = connack(broker.address(), asks);
     let property = user_property(b"load-report", b"pingreq,ack,publish");
     assert!(connack.windows(property.len()).any(|part| part == property), "{connack:02X?}");
     // 3.1.1 has no properties.
     let v311 = self::connack(broker.address(), "10 0C 00 04 4D 51 54 54 04 02 00 3C 00 00");
     assert_eq!(v311, hex("20 02 00 00"));
+}
+
+/// mqttools for Python, version 0.50, fails on User Properties in CONNACK, and reconnects for ever.
+#[test]
+fn client_that_does_not_ask_gets_no_user_property() {
+    let broker = BrokerProcess::start(&[]);
+    let connect = "10 11 00 04 4D 51 54 54 05 02 00 3C 00 00 04 6D 71 74 74";
+    let connack = connack(broker.address(), connect);
+    assert!(!connack.windows(4).any(|part| part == b"load"), "{connack:02X?}");
+    let (_client, connack) = RawClient::connect(broker.address(), Connect::new(ProtocolVersion::V5, text("other")));
+    assert_eq!(connack.properties.user_properties, []);
 }
 
 #[test]
@@ -35,7 +47,7 @@ fn each_listener_has_its_own_and_the_plain_ones_theirs() {
 #[test]
 fn a_client_that_takes_no_packet_of_that_size_is_not_told() {
     let broker = BrokerProcess::start(&[]);
-    let mut connect = Connect::new(ProtocolVersion::V5, text("small"));
+    let mut connect = asking("small");
     connect.properties.maximum_packet_size = NonZeroU32::new(40); // [MQTT-3.2.2-20]
     let (_client, connack) = RawClient::connect(broker.address(), connect);
     assert_eq!(connack.properties.user_properties, []);
@@ -81,7 +93,7 @@ fn a_reload_counts_for_those_who_connect_after_it() {
     let config = ConfigFile::new(&listeners(&["name = \"other\""]));
     let broker = BrokerProcess::start_listening(&["--config", config.path()], 2);
     let [_, other] = *broker.addresses() else { panic!("two listeners") };
-    let (mut before, _) = RawClient::connect(other, Connect::new(ProtocolVersion::V5, text("before")));
+    let (mut before, _) = RawClient::connect(other, asking("before"));
     std::fs::write(config.path(), listeners(&["name = \"other\"\nload_reports = [\"publish\"]"])).expect("ours");
     broker.signal("HUP");
     broker.log().wait_for(&["reloaded"], PATIENCE);
@@ -101,9 +113,16 @@ fn listeners(settings: &[&str]) -> String {
     text
 }
 
-/// What CONNACK tells a client of MQTT 5.0.
+/// A CONNECT that asks what is taken.
+fn asking(client_id: &str) -> Connect {
+    let mut connect = Connect::new(ProtocolVersion::V5, text(client_id));
+    connect.properties.user_properties.push(ReportCarriers::question());
+    connect
+}
+
+/// What CONNACK tells a client of MQTT 5.0 that asks.
 fn told(address: SocketAddr) -> Option<String> {
-    let (_client, connack) = RawClient::connect(address, Connect::new(ProtocolVersion::V5, text("")));
+    let (_client, connack) = RawClient::connect(address, asking(""));
     let properties = connack.properties.user_properties;
     properties
         .iter()

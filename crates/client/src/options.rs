@@ -210,6 +210,7 @@ impl ClientOptions {
             let seconds = u32::try_from(self.session_expiry.as_secs()).unwrap_or(u32::MAX);
             connect.properties.receive_maximum = (receive_maximum != NonZeroU16::MAX).then_some(receive_maximum);
             connect.properties.session_expiry_interval = (seconds > 0).then_some(seconds);
+            connect.properties.user_properties.extend(self.load_reporter.as_ref().map(|_| ReportCarriers::question()));
         } else if self.client_id.is_empty() && !self.clean_start {
             return Err("an empty client id has no session to go on with, 3.1.1 [MQTT-3.1.3-7]".into());
         }

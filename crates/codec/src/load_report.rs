@@ -83,8 +83,20 @@ impl ReportCarriers {
     /// Every carrier there is.
     pub const ALL: Self = Self(7);
     /// Name of the User Property of CONNACK in which a server tells what it takes: the words in the order of
-    /// [`ReportCarrier::ALL`], with commas and no spaces between them. A server that takes none says nothing.
+    /// [`ReportCarrier::ALL`], with commas and no spaces between them. A server that takes none says nothing, and none
+    /// says anything to a client that did not [ask](Self::question).
     pub const PROPERTY: &str = "load-report";
+
+    /// The User Property of CONNECT with which a client asks for [`PROPERTY`](Self::PROPERTY) in CONNACK: the same name,
+    /// and a value that does not matter.
+    pub fn question() -> UserProperty {
+        UserProperty::new(Text::from_static(Self::PROPERTY), Text::from_static("?"))
+    }
+
+    /// Whether the User Properties of a CONNECT ask for [`PROPERTY`](Self::PROPERTY).
+    pub fn are_asked_for(properties: &[UserProperty]) -> bool {
+        properties.iter().any(|property| property.name.as_bytes() == Self::PROPERTY.as_bytes())
+    }
 
     /// Whether `carrier` is one of them.
     pub fn contains(self, carrier: ReportCarrier) -> bool {

@@ -178,7 +178,9 @@ async fn establish<S: Stream>(
     negotiated.connack.properties.response_information = response_information(shared, &connect, &principal.client_id);
     negotiated.connack.properties.authentication_method = method.clone(); // [MQTT-4.12.0-5]
     negotiated.connack.properties.authentication_data = authenticated.data;
-    let told = report_carriers.to_property().filter(|_| connect.version.is_v5());
+    // Not to everybody: some clients cannot read a CONNACK with User Properties.
+    let is_asked = ReportCarriers::are_asked_for(&connect.properties.user_properties);
+    let told = report_carriers.to_property().filter(|_| is_asked);
     negotiated.connack.properties.user_properties.extend(told);
     // Before anything is touched: with a client that takes no CONNACK there is no connection.
     let packet_size_maximum = negotiated.limits.peer_maximum_packet_size;
