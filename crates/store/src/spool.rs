@@ -38,6 +38,7 @@ mod marks;
 mod names;
 mod opening;
 mod options;
+mod pause;
 mod pending;
 mod queue;
 mod reading;

@@ -26,6 +26,7 @@ mod speeds;
 mod spooled;
 #[cfg(test)]
 mod tests;
+mod thread_wakes;
 mod waiting;
 mod wall_clock;
 mod will;
@@ -59,6 +60,7 @@ pub(crate) use session::DurableSession;
 pub(crate) use speeds::{keep_speeds, keep_speeds_now};
 pub(crate) use spooled::{Outcomes, place};
 pub(crate) use tenbin_store::spool::{Place, QueueId, Sequence};
+pub(crate) use thread_wakes::serve as serve_wakes;
 pub(crate) use waiting::Tail;
 pub(crate) use will::forget_wills;
 
@@ -178,7 +180,7 @@ impl Durable {
     #[must_use]
     pub(crate) fn wake_when_safe(self: &Arc<Self>, at: SafeAt, waker: &Waker) -> Option<AskedWake> {
         if self.state.is_done(at.state) {
-            self.spool.wake_at(at.spool, waker);
+            thread_wakes::wake_at(&self.spool, at.spool, waker);
             return None;
         }
         Some(AskedWake { durable: Arc::clone(self), wake: self.state.wake_at(at.state, waker) })

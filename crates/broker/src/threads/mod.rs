@@ -26,6 +26,7 @@ use tenbin_balancer::Rng;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
+use crate::durable::serve_wakes;
 use crate::shared::Shared;
 use idle::IdleTime;
 use spread::{Move, Spread};
@@ -83,7 +84,7 @@ impl Threads {
             all.push(Thread { runtime: runtime.handle().clone(), order: AtomicU32::new(0) });
             stop.push(sender);
             let run = move || {
-                let _ = runtime.block_on(stopped);
+                let _ = runtime.block_on(serve_wakes(stopped));
             };
             std::thread::Builder::new().name(format!("tenbin-{number}")).spawn(run)?;
         }

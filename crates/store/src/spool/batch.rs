@@ -153,7 +153,12 @@ impl Drop for Batch<'_> {
             // The first time it has to know when that is.
             let is_news = if self.is_waited_for { !log.is_waited_for } else { log.not_waited_since.is_none() };
             log.is_waited_for |= self.is_waited_for;
-            log.not_waited_since.get_or_insert_with(Instant::now);
+            let now = Instant::now();
+            if self.is_waited_for {
+                log.waited_batches += 1;
+                log.waited_at = Some(now);
+            }
+            log.not_waited_since.get_or_insert(now);
             is_woken = log.committer_sleeps && (is_news || log.pending.bytes() >= log.options.write_bytes);
             log.committer_sleeps &= !is_woken;
         }

@@ -15,6 +15,7 @@ use super::{
     names::Position,
     opening::Beginning,
     options::Options,
+    pause::Pause,
     pending::Part,
     reclaim::Reclaim,
     record::Spot,
@@ -27,7 +28,7 @@ use super::{
 use crate::Sync;
 
 /// Takes what was appended, writes it, has the disk confirm it, and says so. What is appended meanwhile is the next
-/// write: nobody waits for company.
+/// write, and so is what comes in the [`Pause`] after it.
 ///
 /// After a failure nothing counts that was not confirmed before. The file is closed, since a descriptor whose
 /// confirmation failed once would confirm the next time what it has lost; all bytes from the last confirmed position on
@@ -54,6 +55,9 @@ pub(super) struct Committer {
     doubted: Option<(u32, Range<u32>)>,
     last_sync: Instant,
     sync_ns: u64,
+    pause: Pause,
+    /// Batches of the last write that somebody waits for.
+    batches: usize,
     retry_after: Option<Duration>,
     is_closing: bool,
     woken: Vec<Waker>,
@@ -117,6 +121,8 @@ impl Committer {
             doubted: None,
             last_sync: Instant::now(),
             sync_ns: 0,
+            pause: Pause::default(),
+            batches: 0,
             retry_after: None,
             is_closing: false,
             woken: Vec::new(),
@@ -128,9 +134,14 @@ impl Committer {
         let _told = Told(Arc::clone(&self.shared));
         loop {
             let wait = match self.step() {
-                Step::More => continue,
-                Step::Idle => self.until_due(),
                 Step::Failed(retry) => Some(retry),
+                step => {
+                    self.pause();
+                    if step == Step::More {
+                        continue;
+                    }
+                    self.until_due()
+                }
             };
             let has_failed = self.retry_after.is_some();
             if self.sleep(wait, has_failed) {
@@ -144,7 +155,12 @@ impl Committer {
         let work = {
             let mut log = self.shared.log();
             self.is_closing |= log.is_closing;
-            if self.retry_after.is_some() { log.pending.taken() } else { log.take() }
+            if self.retry_after.is_some() {
+                log.pending.taken()
+            } else {
+                self.batches = mem::take(&mut log.waited_batches);
+                log.take()
+            }
         };
         let is_again = self.retry_after.is_some();
         let bytes = work.iter().map(|part| part.bytes.len()).sum();
@@ -351,7 +367,9 @@ impl Committer {
             open.unsynced_bytes = 0;
             result.map_err(|error| self.named(number, &error))?;
             self.last_sync = Instant::now();
-            self.sync_ns += (self.last_sync - start).as_nanos() as u64;
+            let took = self.last_sync - start;
+            self.sync_ns += took.as_nanos() as u64;
+            self.pause.confirmed(took);
         }
         self.synced = self.written;
         Ok(())
@@ -429,6 +447,14 @@ impl Committer {
         match is_failed {
             true => self.shared.wakers.wake_all(),
             false => self.shared.wakers.wake_until(durable, &mut self.woken),
+        }
+    }
+
+    /// Lets more messages come for the next write, if that pays.
+    fn pause(&mut self) {
+        let batches = mem::take(&mut self.batches);
+        if batches > 0 && self.options.sync == Sync::Always {
+            self.pause.wait(&self.shared, batches);
         }
     }
 

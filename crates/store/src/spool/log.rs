@@ -47,6 +47,9 @@ pub(super) struct Log {
     pub(super) committer_sleeps: bool,
     /// Something that is collected should be durable soon.
     pub(super) is_waited_for: bool,
+    /// Batches that should, since the committer took the last ones, and when the last of them came.
+    pub(super) waited_batches: usize,
+    pub(super) waited_at: Option<Instant>,
     /// Something is collected that nobody waits for, since then.
     pub(super) not_waited_since: Option<Instant>,
     pub(super) is_closing: bool,
@@ -128,6 +131,8 @@ impl Log {
             counters: Counters::default(),
             committer_sleeps: false,
             is_waited_for: false,
+            waited_batches: 0,
+            waited_at: None,
             not_waited_since: None,
             is_closing: false,
             has_rolled: true,
