@@ -42,6 +42,28 @@ fn one_that_drains_keeps_what_follows_messages_it_has_begun() {
 }
 
 #[test]
+fn unsent_messages_of_a_member_that_unsubscribes_go_to_others() {
+    for rule in ["", "[[share]]\nkey = \"topic\""] {
+        let file = ConfigFile::new(rule);
+        let broker = BrokerProcess::start(&["--config", file.path()]);
+        let mut leaves = worker(&broker, take_at_once("leaves", 1));
+        let mut publisher = broker.v5("publisher");
+        for payload in ["a 0", "a 1", "b 0", "a 2"] {
+            publisher.publish(&format!("t/{}", &payload[..1]), payload, QoS::AtLeastOnce);
+        }
+        let begun = leaves.receive_publish();
+        assert_eq!(payload(&begun), "a 0");
+        let mut other = worker(&broker, take_at_once("other", 100));
+        assert_eq!(leaves.unsubscribe(&[&share("workers", "t/+")]), [ReasonCode::Success]);
+        let expected = ["a 1", "b 0", "a 2"];
+        assert_eq!(expected.map(|_| payload(&other.receive_message())), expected, "{rule}");
+        leaves.acknowledge(&begun);
+        leaves.expect_nothing_waiting();
+        other.expect_nothing_waiting();
+    }
+}
+
+#[test]
 fn what_follows_messages_that_one_alone_has_begun_goes_to_it_though_it_drains() {
     let file = ConfigFile::new("[[share]]\nkey = \"topic\"");
     let broker = BrokerProcess::start(&["--config", file.path()]);

@@ -1,12 +1,13 @@
 //! What a client's packets do to the broker.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::{Buf as _, Bytes};
 use tenbin_balancer::Rng;
 use tenbin_codec::{
     AckProperties, Disconnect, Packet, PacketType, ReasonCode, ReportCarrier, SubAck, Subscribe, Subscription,
-    SubscriptionOptions, TopicName, UnsubAck, Unsubscribe,
+    SubscriptionOptions, TopicFilter, TopicName, UnsubAck, Unsubscribe,
 };
 use tenbin_session::{DroppedResend, Event, Publication, SessionExpiry, Violation};
 
@@ -195,9 +196,25 @@ impl<S: Stream> ConnectionTask<S> {
             Packet::UnsubAck(UnsubAck { packet_id: unsubscribe.packet_id, properties, reasons })
         };
         self.expect_to_answer(&unsuback(vec![ReasonCode::Success; unsubscribe.filters.len()]))?;
-        let mut removed = 0;
         let mut changes = Changes::default();
-        let reasons = unsubscribe.filters.iter().map(|filter| {
+        let reasons = self.remove_subscriptions(&unsubscribe.filters, &mut changes, now);
+        let safe_at = self.keep(&changes);
+        self.answer_when_safe(safe_at, unsuback(reasons), now) // [MQTT-3.10.4-4]
+    }
+
+    /// What UNSUBACK says of each filter. Messages of share groups that were not sent go to other members.
+    fn remove_subscriptions(
+        &mut self,
+        filters: &[TopicFilter],
+        changes: &mut Changes,
+        now: Instant,
+    ) -> Vec<ReasonCode> {
+        let client = Arc::clone(&self.lease.client);
+        let leaves_groups = filters.iter().any(TopicFilter::is_shared);
+        // Before it leaves: what is published meanwhile must not overtake the messages that go to others.
+        let handover = leaves_groups.then(|| self.shared.router.begin_handover(client.number, &client.outbox));
+        let mut removed = 0;
+        let reasons = filters.iter().map(|filter| {
             if !self.lease.state.subscriptions.remove(filter) {
                 return ReasonCode::NoSubscriptionExisted;
             }
@@ -212,9 +229,13 @@ impl<S: Stream> ConnectionTask<S> {
             ReasonCode::Success
         });
         let reasons = reasons.collect();
+        if let Some(handover) = handover {
+            let left = handover.left();
+            let waiting = client.outbox.withdraw(|delivery| delivery.share.is_some_and(|group| left.contains(&group)));
+            handover.finish(waiting, now, &mut Rng::new(client.number));
+        }
         self.shared.metrics.subscriptions.subtract(removed);
-        let safe_at = self.keep(&changes);
-        self.answer_when_safe(safe_at, unsuback(reasons), now) // [MQTT-3.10.4-4]
+        reasons
     }
 
     /// Keeps changes of our subscriptions: when that is safe. What is not there need not be taken away, but whoever took

@@ -91,6 +91,15 @@ impl Handover<'_> {
         Freed(self.groups.iter().map(free_keys).collect())
     }
 
+    /// Groups that the member has left meanwhile and that have others.
+    pub(crate) fn left(&self) -> Vec<NonZeroU64> {
+        let is_left = |group: &&Arc<SharedGroup>| {
+            let members = group.members.members();
+            !members.is_empty() && members.iter().all(|member| member.id() != MemberId(self.from))
+        };
+        self.groups.iter().filter(is_left).map(|group| group.number()).collect()
+    }
+
     /// The messages are taken: they go to others, and then what was published meanwhile.
     pub(crate) fn finish(mut self, deliveries: Vec<Delivery>, now: Instant, rng: &mut Rng) {
         self.router.redispatch(deliveries, now, rng);
