@@ -5,7 +5,8 @@ use tenbin_codec::{Auth, ConnAck, Disconnect, Packet, PacketType, PingReq, Proto
 
 use crate::guarded::Guarded;
 use crate::scram_client::{METHOD, ScramClient, auth, connect};
-use crate::support::{RawClient, message, text};
+use crate::stage::Stage;
+use crate::support::{BrokerProcess, RawClient, message, text};
 
 #[test]
 fn mqtt_4_12_0_5_scram_lets_in_who_knows_the_password_and_shows_that_the_broker_does() {
@@ -25,7 +26,7 @@ fn mqtt_4_12_0_1_an_unknown_method_is_refused() {
         assert_eq!(connack.reason, ReasonCode::BadAuthenticationMethod, "{method}");
         client.expect_closed();
     }
-    let open = crate::support::BrokerProcess::start(&[]);
+    let open = BrokerProcess::start(&[]);
     let (_, connack) = RawClient::try_connect(open.address(), connect("c", METHOD, None));
     assert_eq!(connack.reason, ReasonCode::BadAuthenticationMethod, "no password file at that listener");
 }
@@ -48,6 +49,38 @@ fn mqtt_4_12_0_4_a_wrong_password_and_an_unknown_user_get_the_same_answers() {
     };
     assert_eq!(salt("nobody"), salt("nobody"));
     assert_ne!(salt("nobody"), salt("noone"));
+}
+
+/// Whoever asks again after a restart, or compares iteration counts, does not learn who exists.
+#[test]
+fn unknown_scram_users_look_like_users_of_the_file() {
+    let stage = Stage::new();
+    let key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    let users = [("one", 4096), ("two", 8192)];
+    let line =
+        |(user, count): &(&str, u32)| format!("{user}:$scram-sha-256${count}$c2FsdHNhbHRzYWx0c2FsdA==${key}${key}\n");
+    std::fs::write(stage.path("pw"), users.iter().map(line).collect::<String>()).expect("ours to write");
+    stage.configure(&[("main", "pw", "")]);
+    let ask = |broker: &BrokerProcess, user: &str| {
+        let mut client = broker.open(ProtocolVersion::V5);
+        let first = ScramClient::new(user, "x").first();
+        client.send(&Packet::Connect(Box::new(connect("c", METHOD, Some(first)))));
+        let challenge = challenge(&mut client);
+        let text = String::from_utf8_lossy(&challenge).into_owned();
+        let (_, shown) = text.split_once(',').expect("a nonce first");
+        shown.to_owned()
+    };
+    let unknown: Vec<_> = (0..40).map(|number| format!("unknown-{number}")).collect();
+    let ask_all = || {
+        let broker = stage.start();
+        unknown.iter().map(|user| ask(&broker, user)).collect::<Vec<_>>()
+    };
+    let shown = ask_all();
+    for count in ["i=4096", "i=8192"] {
+        assert!(shown.iter().any(|shown| shown.ends_with(count)), "{count}: {shown:?}");
+    }
+    assert!(shown.iter().all(|shown| shown.ends_with("i=4096") || shown.ends_with("i=8192")), "{shown:?}");
+    assert_eq!(ask_all(), shown, "after a restart");
 }
 
 #[test]

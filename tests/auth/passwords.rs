@@ -1,11 +1,14 @@
 //! User Name and Password.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tenbin_codec::{Connect, Packet, ProtocolVersion, ReasonCode};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpSocket;
 
 use crate::guarded::{Guarded, Passwords, as_user, with_password};
-use crate::support::{BrokerProcess, ConfigFile, VERSIONS, text};
+use crate::support::{BrokerProcess, ConfigFile, VERSIONS, encode, text};
 
 #[test]
 fn mqtt_3_1_4_2_only_the_right_password_lets_in() {
@@ -186,4 +189,37 @@ fn refusal(config: &str) -> String {
     assert!(!status.success());
     let [line] = &said[..] else { panic!("one line: {said:?}") };
     line.clone()
+}
+
+/// The memory of a check is 19 MiB: one for each check that runs is enough, whatever thread it runs on.
+#[test]
+fn wrong_passwords_from_100_addresses_take_little_memory() {
+    let guarded = Guarded::start_with("", "");
+    let login = || guarded.client(ProtocolVersion::V5, "alice", "honest").disconnect();
+    login();
+    let before = guarded.broker.resident_bytes();
+    let address = guarded.broker.address();
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let guesses = (0..100).map(|number| runtime.spawn(guess([127, 0, 1, number + 1].into(), address)));
+    let guesses = guesses.collect::<Vec<_>>();
+    for guess in guesses {
+        runtime.block_on(guess).expect("no panic");
+    }
+    login();
+    let grown = guarded.broker.resident_bytes().saturating_sub(before) >> 20;
+    assert!(grown <= 64, "{grown} MiB more");
+}
+
+/// Sends wrong passwords from an address.
+async fn guess(from: std::net::IpAddr, to: SocketAddr) {
+    for _ in 0..3 {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind((from, 0).into()).expect("a loopback address");
+        let mut stream = socket.connect(to).await.expect("the broker listens");
+        let connect = with_password(Connect::new(ProtocolVersion::V5, text("guess")), "alice", "wrong");
+        let packet = encode(&Packet::Connect(Box::new(connect)), ProtocolVersion::V5);
+        stream.write_all(&packet).await.expect("the broker reads");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.expect("the broker answers");
+    }
 }

@@ -47,7 +47,7 @@ impl Subscriptions {
     /// None that the default configuration leads to.
     pub fn new() -> Result<Self, AccessError> {
         let config = Config::default();
-        let access = Access::new(Settings::load(&config, true)?, None, None);
+        let access = Access::new(Settings::load(&config, true)?, [0; 32], None, None);
         Ok(Self { shared: Shared::new(config, access, true, None, None), sessions: 0 })
     }
 

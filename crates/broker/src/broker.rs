@@ -113,7 +113,7 @@ impl BrokerBuilder {
     pub async fn start(mut self) -> Result<Broker, StartError> {
         let is_configured_only = self.authenticator.is_none();
         let settings = Settings::load(&self.config, is_configured_only).map_err(StartError::Access)?;
-        let access = move |settings| Access::new(settings, self.authenticator, self.authorizer);
+        let access = move |settings, key| Access::new(settings, key, self.authenticator, self.authorizer);
         let (threads, running) = self.threads.map(Threads::start).transpose().map_err(StartError::Threads)?.unzip();
         let listening = threads.as_ref().map_or_else(Handle::current, |threads| threads.first().clone());
         if self.store.is_some() {
@@ -160,24 +160,30 @@ impl BrokerBuilder {
 async fn begin(
     config: Config,
     mut settings: Settings,
-    access: impl FnOnce(Settings) -> Access + Send + 'static,
+    access: impl FnOnce(Settings, [u8; 32]) -> Access + Send + 'static,
     is_configured_only: bool,
     threads: Option<Threads>,
     store: Option<PathBuf>,
 ) -> Result<Arc<Shared>, StartError> {
     let Some(directory) = store else {
-        return Ok(Arc::new(Shared::new(config, access(settings), is_configured_only, threads, None)));
+        return Ok(Arc::new(Shared::new(
+            config,
+            access(settings, durable::new_secret()),
+            is_configured_only,
+            threads,
+            None,
+        )));
     };
     let work = move || {
         let durable = Durable::open_bounded(&directory, config.store.sync(), config.store.bytes_maximum())?
             .publishers_wait(config.store.publishers_wait);
         let durable = Arc::new(durable);
-        let known = durable.realms();
+        let (known, key) = (durable.realms(), durable.scram_key());
         settings.recall(&known);
         if settings.realms() != known {
             durable.keep_realms(settings.realms());
         }
-        Ok(Arc::new(Shared::new(config, access(settings), is_configured_only, threads, Some(durable))))
+        Ok(Arc::new(Shared::new(config, access(settings, key), is_configured_only, threads, Some(durable))))
     };
     on_disk(work).await
 }

@@ -262,7 +262,7 @@ mod tests {
     fn shared() -> Shared {
         let config = crate::Config::default();
         let settings = Settings::load(&config, true).expect("the default has no files");
-        Shared::new(config, Access::new(settings, None, None), true, None, None)
+        Shared::new(config, Access::new(settings, [0; 32], None, None), true, None, None)
     }
 
     #[test]

@@ -21,10 +21,11 @@ pub(crate) struct Access {
 impl Access {
     pub(crate) fn new(
         settings: Settings,
+        decoy_key: [u8; 32],
         authenticator: Option<Arc<dyn Authenticator>>,
         authorizer: Option<Arc<dyn Authorizer>>,
     ) -> Self {
-        let configured = Arc::new(Configured::new(settings));
+        let configured = Arc::new(Configured::new(settings, decoy_key));
         let is_acl = authorizer.is_none();
         Self {
             authenticator: authenticator.unwrap_or_else(|| Arc::clone(&configured) as Arc<dyn Authenticator>),
@@ -39,7 +40,7 @@ impl Access {
     /// Everybody may do everything.
     #[cfg(test)]
     pub(crate) fn unlimited() -> Self {
-        Self::new(Settings::load(&crate::Config::default(), true).unwrap(), None, None)
+        Self::new(Settings::load(&crate::Config::default(), true).unwrap(), [0; 32], None, None)
     }
 
     pub(crate) fn authenticator(&self) -> &Arc<dyn Authenticator> {

@@ -1,5 +1,6 @@
 use std::hash::RandomState;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use base64ct::{Base64UrlUnpadded, Encoding};
@@ -9,7 +10,8 @@ use tenbin_codec::{ReasonCode, Text};
 use super::acl::Verdict;
 use super::hashing::HashWorkers;
 use super::password_file::{random, verify};
-use super::scram::{Challenge, ClientFirst, METHOD, ScramSecret};
+use super::recent::RecentSet;
+use super::scram::{Challenge, ClientFirst, METHOD, ScramSecret, hmac};
 use super::settings::ListenerSettings;
 use super::{
     AclAction, Action, Answer, AuthFuture, AuthRequest, Authenticator, Authorizer, Decision, Exchange, Identity,
@@ -21,7 +23,11 @@ use crate::admission::network;
 #[derive(Debug)]
 pub(crate) struct Configured {
     settings: ArcSwap<Settings>,
-    hashing: HashWorkers,
+    hashing: Arc<HashWorkers>,
+    /// Keyed hashes of passwords that were checked lately, with the entries that they fit: they are not checked again.
+    proven: RecentSet<[u8; 32]>,
+    /// Of these hashes; `None` = the system has no random numbers, and nothing is remembered.
+    proven_key: Option<[u8; 32]>,
     /// Makes stamps of secrets that mean nothing outside of this process.
     stamps: RandomState,
     /// For the challenges to users who do not exist.
@@ -29,11 +35,17 @@ pub(crate) struct Configured {
 }
 
 impl Configured {
-    pub(crate) fn new(settings: Settings) -> Self {
+    /// `decoy_key` makes the challenges to users who do not exist: the same in every run, so that they stay the same.
+    pub(crate) fn new(settings: Settings, decoy_key: [u8; 32]) -> Self {
         let stamps = RandomState::new();
-        // Without random numbers of the system, SCRAM fails when it needs a nonce.
-        let decoy_key = random().unwrap_or_default();
-        Self { settings: ArcSwap::from_pointee(settings), hashing: HashWorkers::new(), stamps, decoy_key }
+        Self {
+            settings: ArcSwap::from_pointee(settings),
+            hashing: Arc::new(HashWorkers::new()),
+            proven: RecentSet::new(PROVEN_MAX, PROVEN_FOR),
+            proven_key: random().ok(),
+            stamps,
+            decoy_key,
+        }
     }
 
     /// Everything from now on is as `settings` say, but that listeners keep their realms. The realms to remember, if they
@@ -86,11 +98,23 @@ impl Configured {
         // A user who does not exist takes as long as a password that is wrong.
         let (exists, hash) = (known.is_some(), known.unwrap_or_else(|| passwords.decoy()));
         let password = request.password.clone().unwrap_or_default();
-        let Some(fits) =
-            self.hashing.run(&request.listener, network(request.peer.ip()), move || verify(&password, &hash)).await
-        else {
-            return Answer::Refuse(ReasonCode::ServerBusy);
+        // The entry's hash is in it: that of a changed entry, or one that is gone, is never found.
+        let proof = self.proven_key.map(|key| hmac(&key, &[hash.as_bytes(), &[0], &password]));
+        let is_proven = exists && proof.is_some_and(|proof| self.proven.contains(&proof, Instant::now()));
+        let address = network(request.peer.ip());
+        let checked = match is_proven {
+            true => Some(true),
+            false => {
+                let check = move |memory: &mut _| verify(&password, &hash, memory);
+                self.hashing.run(&request.listener, address, check).await
+            }
         };
+        let Some(fits) = checked else { return Answer::Refuse(ReasonCode::ServerBusy) };
+        if fits && exists {
+            proof.into_iter().for_each(|proof| self.proven.insert(proof, Instant::now()));
+        } else {
+            self.hashing.failed(address);
+        }
         match secrets {
             Some(secrets) if fits && exists => {
                 let stamp = secrets.stamp(&self.stamps);
@@ -193,12 +217,15 @@ impl Scram {
         }
         let secrets = self.passwords.get(&first.user);
         let scram = secrets.and_then(|secrets| Some((secrets, secrets.scram()?.clone())));
+        // Always made, so that an unknown user takes as long as a known one.
+        let (realm, name) = (self.realm.as_bytes(), first.user.as_bytes());
+        let decoy = ScramSecret::decoy(&self.decoy_key, realm, name, self.passwords.shapes());
         let (identity, secret) = match scram {
             Some((secrets, secret)) => {
                 let stamp = secrets.stamp(&self.stamps);
                 (Some(Identity { user: Some(user), realm: self.realm, stamp }), secret)
             }
-            None => (None, ScramSecret::decoy(&self.decoy_key, first.user.as_bytes())),
+            None => (None, decoy),
         };
         let challenge = first.challenge(secret, &Base64UrlUnpadded::encode_string(&nonce));
         let data = Some(challenge.message());
@@ -225,4 +252,67 @@ impl Exchange for ScramProof {
 
 fn anonymous() -> Answer {
     Answer::Accept { identity: Identity::anonymous(), data: None }
+}
+
+/// How long a password is not checked again, from its last use.
+const PROVEN_FOR: Duration = Duration::from_secs(3600);
+/// Passwords that are remembered, of an hour. Each takes about 50 bytes.
+const PROVEN_MAX: usize = 32_768;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+    use crate::auth::Secrets;
+
+    fn settings(path: &std::path::Path) -> Settings {
+        let text = format!("[[listeners]]\nname = \"l\"\naddress = \"127.0.0.1:0\"\npassword_file = {path:?}\n");
+        Settings::load(&Config::parse(&text).unwrap(), true).unwrap()
+    }
+
+    async fn answer(access: &Configured, user: &'static str, password: &'static str) -> Result<(), ReasonCode> {
+        let request = AuthRequest {
+            client_id: Text::EMPTY,
+            user_name: Some(Text::from_static(user)),
+            password: Some(Bytes::from_static(password.as_bytes())),
+            peer: ([127, 0, 0, 1], 1).into(),
+            listener: "l".into(),
+            method: None,
+            data: None,
+            current: None,
+        };
+        match access.authenticate(request).await {
+            Answer::Accept { .. } => Ok(()),
+            Answer::Refuse(reason) => Err(reason),
+            _ => panic!("no extended authentication"),
+        }
+    }
+
+    #[tokio::test]
+    async fn proven_password_is_not_hashed_again_until_it_changes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("passwords");
+        let set = |user, password: &[u8]| PasswordFile::set(&path, user, &Secrets::new(password, false).unwrap());
+        set("alice", b"first").unwrap();
+        set("bob", b"other").unwrap();
+        let access = Configured::new(settings(&path), [0; 32]);
+        assert_eq!(answer(&access, "alice", "first").await, Ok(()));
+        assert_eq!(answer(&access, "alice", "wrong").await, Err(ReasonCode::BadUserNameOrPassword));
+        // Nothing is hashed any more: whoever needs it is told so.
+        access.hashing.close();
+        assert_eq!(answer(&access, "alice", "first").await, Ok(()));
+        let busy = Err(ReasonCode::ServerBusy);
+        for (user, password) in [("alice", "wrong"), ("alice", ""), ("bob", "first"), ("carol", "first")] {
+            assert_eq!(answer(&access, user, password).await, busy, "{user} {password}");
+        }
+        // The same password in a changed entry, another password, and no entry.
+        for change in [Some(&b"first"[..]), Some(b"second"), None] {
+            match change {
+                Some(password) => set("alice", password).unwrap(),
+                None => assert!(PasswordFile::delete(&path, "alice").unwrap()),
+            }
+            access.replace(settings(&path));
+            assert_eq!(answer(&access, "alice", "first").await, busy, "{change:?}");
+        }
+    }
 }

@@ -2,33 +2,47 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
 
+use argon2::Block;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::recent::RecentSet;
 
 /// Password checks are made slow on purpose. So many run at a time, on threads of their own, and the others wait.
 ///
 /// ```text
-///   address ──┐
-///   address ──┼──► listener ──┐
-///   address ──┘               ├──► all ──► thread
-///   address ─────► listener ──┘
+///   address ──────────────────────┐
+///   address ──┐                   ├──► listener ──┐
+///   address ──┴─► failed lately ──┘               ├──► all ──► thread
+///   address ─────────────────────────► listener ──┘
 /// ```
 ///
 /// Each queue lets as many on as checks may run at a time. So whoever connects with wrong passwords again and again
 /// has no more than these before those of another address, nor a listener before those of another one; and where
-/// nobody else waits, all threads are his. Whoever does not wait any more is in no queue; of
+/// nobody else waits, all threads are his. All addresses together from which a wrong password came lately have one queue
+/// more, so that a login from another address waits for few of their checks, however many addresses guess. Whoever does not wait any more is in no queue; of
 /// those that have closed their side, and may wait or not, few of an address are: see [`crate::half_closed`].
 #[derive(Debug)]
 pub(super) struct HashWorkers {
     workers: usize,
     all: Arc<Semaphore>,
     queues: Mutex<HashMap<Origin, Weak<Semaphore>>>,
+    /// Addresses from which a wrong password came lately.
+    failed: RecentSet<IpAddr>,
+    /// Memory for checks that do not run now: never allocated anew, since what many threads allocate and free stays theirs.
+    memory: Mutex<Vec<Memory>>,
 }
+
+/// Memory for one check at a time.
+pub(super) type Memory = Vec<Block>;
 
 /// Whose checks wait in one queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Origin {
     Address(Arc<str>, IpAddr),
+    /// All addresses at one listener from which a wrong password came lately.
+    Failed(Arc<str>),
     Listener(Arc<str>),
 }
 
@@ -40,30 +54,59 @@ impl HashWorkers {
     }
 
     fn with(workers: usize) -> Self {
-        Self { workers, all: Arc::new(Semaphore::new(workers)), queues: Mutex::default() }
+        Self {
+            workers,
+            all: Arc::new(Semaphore::new(workers)),
+            queues: Mutex::default(),
+            failed: RecentSet::new(ADDRESSES_MAX, FAILED_FOR),
+            memory: Mutex::default(),
+        }
     }
 
     /// Runs `check` in its turn; `None` if it could not run. Dropped before that, it never runs; work that has begun
     /// counts until it is done, even if nobody waits for it any more.
     pub(super) async fn run<T: Send + 'static>(
-        &self,
+        self: &Arc<Self>,
         listener: &Arc<str>,
         address: IpAddr,
-        check: impl FnOnce() -> T + Send + 'static,
+        check: impl FnOnce(&mut Memory) -> T + Send + 'static,
     ) -> Option<T> {
         let turn = self.turn(listener, address).await?;
+        let workers = Arc::clone(self);
         let work = move || {
             let _turn = turn;
-            check()
+            // A panic under this lock leaves at worst a piece of memory out.
+            let memory = workers.memory.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let mut memory = memory.unwrap_or_default();
+            let checked = check(&mut memory);
+            if memory.len() <= KEPT_BLOCKS {
+                workers.memory.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
+            }
+            checked
         };
         tokio::task::spawn_blocking(work).await.ok()
     }
 
-    async fn turn(&self, listener: &Arc<str>, address: IpAddr) -> Option<[OwnedSemaphorePermit; 3]> {
+    /// A wrong password came from this address.
+    pub(super) fn failed(&self, address: IpAddr) {
+        self.failed.insert(address, Instant::now());
+    }
+
+    async fn turn(&self, listener: &Arc<str>, address: IpAddr) -> Option<[Option<OwnedSemaphorePermit>; 4]> {
         let of_address = self.queue(Origin::Address(Arc::clone(listener), address)).acquire_owned().await.ok()?;
+        let of_failed = match self.failed.contains(&address, Instant::now()) {
+            true => Some(self.queue(Origin::Failed(Arc::clone(listener))).acquire_owned().await.ok()?),
+            false => None,
+        };
         let of_listener = self.queue(Origin::Listener(Arc::clone(listener))).acquire_owned().await.ok()?;
         let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
-        Some([of_address, of_listener, of_all])
+        Some([Some(of_address), of_failed, Some(of_listener), Some(of_all)])
+    }
+
+    /// No check runs any more.
+    #[cfg(test)]
+    pub(super) fn close(&self) {
+        self.all.close();
     }
 
     fn queue(&self, origin: Origin) -> Arc<Semaphore> {
@@ -84,6 +127,13 @@ impl HashWorkers {
         queue
     }
 }
+
+/// How long an address is known by a wrong password, at least.
+const FAILED_FOR: Duration = Duration::from_secs(60);
+/// Such addresses, of a minute.
+const ADDRESSES_MAX: usize = 16_384;
+/// Blocks (KiB) that are kept from check to check; larger memory, which a password file may ask for, is given back.
+const KEPT_BLOCKS: usize = 32 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -116,7 +166,7 @@ mod tests {
             check: impl FnOnce() + Send + 'static,
         ) -> JoinHandle<Option<()>> {
             let workers = Arc::clone(&self.workers);
-            let task = tokio::spawn(async move { workers.run(&listener.into(), address.into(), check).await });
+            let task = tokio::spawn(async move { workers.run(&listener.into(), address.into(), |_| check()).await });
             tokio::task::yield_now().await; // on one thread: it has run until it waits
             task
         }
@@ -154,6 +204,39 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn login_overtakes_addresses_that_failed_lately() {
+        let busy = Busy::new("l", [10, 0, 0, 1]).await;
+        let guessing = |number: u8| [10, 0, 1, number];
+        let mut tasks = Vec::new();
+        for number in 0..100 {
+            busy.workers.failed(guessing(number).into());
+            tasks.push(busy.wait("guess", "l", guessing(number)).await);
+        }
+        tasks.push(busy.wait("login", "l", [10, 0, 0, 2]).await);
+        let ran = busy.free(tasks).await;
+        assert_eq!(ran.iter().position(|&name| name == "login"), Some(1), "behind one of them");
+    }
+
+    #[tokio::test]
+    async fn memory_of_checks_is_used_again() {
+        let workers = Arc::new(HashWorkers::with(1));
+        let check = |address: u8, blocks| {
+            let workers = Arc::clone(&workers);
+            async move {
+                let check = move |memory: &mut Memory| {
+                    let before = memory.len();
+                    memory.resize(blocks, Block::new());
+                    before
+                };
+                workers.run(&"l".into(), IpAddr::from([10, 0, 0, address]), check).await.unwrap()
+            }
+        };
+        assert_eq!(check(1, 16).await, 0);
+        assert_eq!(check(2, KEPT_BLOCKS + 1).await, 16);
+        assert_eq!(check(3, 16).await, 0, "too large to be kept");
+    }
+
+    #[tokio::test]
     async fn a_check_that_nobody_waits_for_does_not_begin() {
         let busy = Busy::new("l", [10, 0, 0, 1]).await;
         let gone = busy.wait("gone", "l", [10, 0, 0, 1]).await;
@@ -165,9 +248,9 @@ mod tests {
 
     #[tokio::test]
     async fn queues_are_not_kept_for_ever() {
-        let workers = HashWorkers::with(1);
+        let workers = Arc::new(HashWorkers::with(1));
         for number in 0..10_000u32 {
-            workers.run(&"l".into(), IpAddr::from(number.to_be_bytes()), || ()).await.unwrap();
+            workers.run(&"l".into(), IpAddr::from(number.to_be_bytes()), |_| ()).await.unwrap();
         }
         assert!(workers.queues.lock().unwrap().capacity() < 100);
     }

@@ -23,6 +23,7 @@ mod identity;
 mod password_file;
 mod pattern;
 mod realms;
+mod recent;
 mod rights;
 mod scram;
 mod settings;

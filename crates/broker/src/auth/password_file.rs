@@ -4,11 +4,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use argon2::Argon2;
+use argon2::password_hash::PasswordHasher as _;
 use argon2::password_hash::phc::PasswordHash;
-use argon2::password_hash::{PasswordHasher as _, PasswordVerifier as _};
+use argon2::{Algorithm, Argon2, Block, Params, Version};
+use subtle::ConstantTimeEq as _;
 
-use super::scram::{ITERATIONS, PREFIX, SALT_BYTES, ScramSecret};
+use super::scram::{ITERATIONS, PREFIX, SALT_BYTES, ScramSecret, Shapes};
 
 /// Users and what is kept of their passwords; a text file with lines of two kinds:
 ///
@@ -22,6 +23,8 @@ use super::scram::{ITERATIONS, PREFIX, SALT_BYTES, ScramSecret};
 #[derive(Debug, Clone, Default)]
 pub struct PasswordFile {
     users: HashMap<String, Secrets>,
+    /// What SCRAM shows of the users.
+    shapes: Shapes,
 }
 
 /// What is kept of one user's password.
@@ -57,6 +60,11 @@ impl PasswordFile {
     /// What is kept of `user`'s password.
     pub(super) fn get(&self, user: &str) -> Option<&Secrets> {
         self.users.get(user)
+    }
+
+    /// What SCRAM shows of the users.
+    pub(super) fn shapes(&self) -> &Shapes {
+        &self.shapes
     }
 
     /// A hash to spend as much time on as on that of a user who exists.
@@ -119,12 +127,13 @@ impl PasswordFile {
         let secrets = self.users.entry(user.to_owned()).or_default();
         let is_second = if let Some(scram) = secret.strip_prefix(PREFIX) {
             let secret = ScramSecret::parse(scram).ok_or("no legal scram-sha-256 secret")?;
+            self.shapes.add(&secret);
             secrets.scram.replace(secret).is_some()
         } else {
             let is_argon2id = secret.starts_with("$argon2id$");
             let hash = PasswordHash::new(secret).ok().filter(|hash| is_argon2id && hash.hash.is_some());
             let hash = hash.ok_or("neither an argon2id hash nor a scram-sha-256 secret")?;
-            argon2::Params::try_from(&hash).map_err(|error| format!("argon2id: {error}"))?;
+            Params::try_from(&hash).map_err(|error| format!("argon2id: {error}"))?;
             secrets.argon2.replace(secret.to_owned()).is_some()
         };
         if is_second { Err(format!("a second line of one kind for {user}")) } else { Ok(()) }
@@ -165,9 +174,20 @@ impl Secrets {
     }
 }
 
-/// Whether `password` is the one that `hash` was made of. Takes long.
-pub(super) fn verify(password: &[u8], hash: &str) -> bool {
-    PasswordHash::new(hash).is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())
+/// Whether `password` is the one that `hash` was made of. Takes long, and `memory`, which grows as needed.
+pub(super) fn verify(password: &[u8], hash: &str, memory: &mut Vec<Block>) -> bool {
+    let Ok(hash) = PasswordHash::new(hash) else { return false };
+    let (Some(salt), Some(expected)) = (&hash.salt, &hash.hash) else { return false };
+    let algorithm = Algorithm::try_from(hash.algorithm.as_str());
+    let version = hash.version.map(Version::try_from).transpose();
+    let (Ok(algorithm), Ok(version), Ok(params)) = (algorithm, version, Params::try_from(&hash)) else { return false };
+    if memory.len() < params.block_count() {
+        memory.resize(params.block_count(), Block::new());
+    }
+    let argon2 = Argon2::new(algorithm, version.unwrap_or_default(), params);
+    let mut found = vec![0; expected.len()];
+    let hashed = argon2.hash_password_into_with_memory(password, salt, &mut found, memory);
+    hashed.is_ok() && found.ct_eq(expected.as_bytes()).into()
 }
 
 /// Random bytes of the operating system.
@@ -264,8 +284,8 @@ mod tests {
         let file = PasswordFile::read(&path).unwrap();
         assert_eq!(file.get("alice"), Some(&secrets));
         assert!(file.get("bob").unwrap().scram().is_none());
-        assert!(verify(b"pencil", secrets.argon2().unwrap()));
-        assert!(!verify(b"pencils", secrets.argon2().unwrap()));
+        assert!(verify(b"pencil", secrets.argon2().unwrap(), &mut Vec::new()));
+        assert!(!verify(b"pencils", secrets.argon2().unwrap(), &mut Vec::new()));
 
         // A new password takes the SCRAM secret of the old one away.
         PasswordFile::set(&path, "alice", &Secrets::new(b"pen", false).unwrap()).unwrap();
@@ -302,7 +322,7 @@ mod tests {
 
     #[test]
     fn the_decoy_is_a_hash_like_others() {
-        assert!(!verify(b"", DECOY));
+        assert!(!verify(b"", DECOY, &mut Vec::new()));
         let hash = PasswordHash::new(DECOY).unwrap();
         let ours = Secrets::new(b"x", false).unwrap();
         let ours = PasswordHash::new(ours.argon2().unwrap()).unwrap();

@@ -242,7 +242,7 @@ impl Orphans {
         })?;
         settings.recall(&known);
         let listeners = config.all_listeners().map(|listener| listener.name()).collect();
-        Ok(Self { access: Access::new(settings, None, None), listeners })
+        Ok(Self { access: Access::new(settings, [0; 32], None, None), listeners })
     }
 
     fn has(&self, client_id: &Text, record: &SessionRecord) -> bool {

@@ -10,7 +10,7 @@ use crate::router::HashKey;
 pub(crate) fn new_secret<const BYTES: usize>() -> [u8; BYTES] {
     let mut secret = [0; BYTES];
     if let Err(error) = getrandom::fill(&mut secret) {
-        tracing::warn!(%error, "names of remembered speeds and keys of share groups are hashed in a way that can be guessed");
+        tracing::warn!(%error, "no random numbers: hashes of remembered speeds, share groups and unknown SCRAM users can be guessed");
     }
     secret
 }
@@ -24,6 +24,11 @@ impl Durable {
     /// Of the keys and names by which share groups choose: hashes of them are kept with messages.
     pub(crate) fn hash_key(&self) -> HashKey {
         self.secret(HASH_KEY)
+    }
+
+    /// Of the challenges of SCRAM to users who do not exist.
+    pub(crate) fn scram_key(&self) -> [u8; 32] {
+        self.secret(SCRAM_KEY)
     }
 
     /// That of this directory, from its first use on. Another version's directory need not have it.
@@ -49,4 +54,5 @@ impl Durable {
 }
 
 const SPEED_KEY: &[u8] = b"key of speeds";
+const SCRAM_KEY: &[u8] = b"key of SCRAM decoys";
 const HASH_KEY: &[u8] = b"key of share groups";

@@ -138,7 +138,7 @@ mod tests {
              [[acl]]\nallow = \"all\"\ntopic = \"a\"\n",
         );
         let settings = Settings::load(&config.unwrap(), true).unwrap();
-        let rights = Arc::new(Rights::new(Arc::new(Access::new(settings, None, None)), principal.clone()));
+        let rights = Arc::new(Rights::new(Arc::new(Access::new(settings, [0; 32], None, None)), principal.clone()));
         let load = Arc::new(MemberLoad::new(Nanos(0)));
         let limits = OutboxLimits { bytes: 1, ..OutboxLimits::for_tests(1, WhenFull::DropOldest) };
         let common = OutboxCommon::for_tests(limits, Arc::new(Budget::new(1)));

@@ -108,7 +108,7 @@ mod tests {
     fn routes_of_long_topics_are_not_cached() {
         let config = Config::default();
         let settings = Settings::load(&config, true).unwrap();
-        let shared = Shared::new(config, Access::new(settings, None, None), true, None, None);
+        let shared = Shared::new(config, Access::new(settings, [0; 32], None, None), true, None, None);
         let router = &shared.router;
         let account = shared.memory.account_of(&crate::auth::Identity::anonymous(), None);
         let mut cache = RouteCache::new(Some(account));

@@ -11,7 +11,7 @@
 mod secret;
 mod server;
 
-pub(super) use secret::{ITERATIONS, PREFIX, SALT_BYTES, ScramSecret};
+pub(super) use secret::{ITERATIONS, PREFIX, SALT_BYTES, ScramSecret, Shapes, hmac};
 pub(super) use server::{Challenge, ClientFirst};
 
 /// The Authentication Method's name.

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fmt;
 
 use base64ct::{Base64, Encoding};
@@ -22,10 +23,22 @@ impl ScramSecret {
         Self { iterations, salt, stored_key, server_key: hmac(&salted, &[b"Server Key"]) }
     }
 
-    /// One that no password fits, the same for a user each time: for users who do not exist.
-    pub(crate) fn decoy(key: &[u8; 32], user: &[u8]) -> Self {
-        let salt = hmac(key, &[b"salt", user])[..SALT_BYTES].to_vec();
-        Self { iterations: ITERATIONS, salt, stored_key: hmac(key, &[b"stored", user]), server_key: *key }
+    /// A secret that no password fits, the same for a user of a realm each time: for users who do not exist. Iterations and
+    /// length of the salt are those of some user of the file.
+    pub(crate) fn decoy(key: &[u8; 32], realm: &[u8], user: &[u8], shapes: &Shapes) -> Self {
+        let hash = |purpose: &[u8]| {
+            let realm_length = (realm.len() as u64).to_le_bytes();
+            hmac(key, &[purpose, &realm_length, realm, user])
+        };
+        let (iterations, salt_bytes) = shapes.draw(|shape| {
+            let [iterations, salt_bytes] = [u64::from(shape.0), shape.1 as u64].map(u64::to_le_bytes);
+            let hash = hmac(&hash(b"shape"), &[&iterations, &salt_bytes]);
+            u64::from_le_bytes(hash[..8].try_into().expect("eight bytes"))
+        });
+        let blocks =
+            (0..salt_bytes.div_ceil(32) as u64).flat_map(|block| hmac(&hash(b"salt"), &[&block.to_le_bytes()]));
+        let salt = blocks.take(salt_bytes).collect();
+        Self { iterations, salt, stored_key: hash(b"stored"), server_key: *key }
     }
 
     /// Whether `proof` was made with the password, for this conversation.
@@ -53,6 +66,29 @@ impl ScramSecret {
     }
 }
 
+/// Iterations and length of the salt of the users of one password file, and how many users have them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Shapes(BTreeMap<(u32, usize), u32>);
+
+impl Shapes {
+    pub(crate) fn add(&mut self, secret: &ScramSecret) {
+        *self.0.entry((secret.iterations, secret.salt.len())).or_insert(0) += 1;
+    }
+
+    /// One of them, as probable as it is frequent. `hash` is asked for each shape, so that a new user changes few draws: the
+    /// others' decoys stay.
+    fn draw(&self, hash: impl Fn((u32, usize)) -> u64) -> (u32, usize) {
+        // Weighted rendezvous hashing: the largest of u^(1/weight) wins, by its logarithm.
+        let score = |shape: (u32, usize), weight: u32| {
+            let uniform = (hash(shape) as f64 + 1.0) / (u64::MAX as f64 + 2.0);
+            uniform.ln() / f64::from(weight)
+        };
+        let scored = self.0.iter().map(|(&shape, &weight)| (score(shape, weight), shape));
+        let best = scored.max_by(|(one, _), (other, _)| one.total_cmp(other));
+        best.map_or((ITERATIONS, SALT_BYTES), |(_, shape)| shape)
+    }
+}
+
 impl fmt::Display for ScramSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let base64 = Base64::encode_string;
@@ -76,7 +112,8 @@ const ITERATIONS_LEAST: u32 = 4096;
 /// Bytes of a new salt.
 pub(crate) const SALT_BYTES: usize = 16;
 
-pub(super) fn hmac(key: &[u8; 32], message: &[&[u8]]) -> [u8; 32] {
+/// HMAC-SHA-256 of all parts, one behind the other.
+pub(crate) fn hmac(key: &[u8; 32], message: &[&[u8]]) -> [u8; 32] {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
     message.iter().for_each(|part| mac.update(part));
     mac.finalize().into_bytes().into()
@@ -85,6 +122,29 @@ pub(super) fn hmac(key: &[u8; 32], message: &[&[u8]]) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn decoys_have_the_shapes_of_users_and_are_stable() {
+        let mut shapes = Shapes::default();
+        let secret = |iterations, salt_bytes| ScramSecret::new(b"x", vec![1; salt_bytes], iterations);
+        let decoy = |shapes: &Shapes, realm: &str, user: u32| {
+            ScramSecret::decoy(&[7; 32], realm.as_bytes(), user.to_string().as_bytes(), shapes)
+        };
+        let none = decoy(&shapes, "r", 0);
+        assert_eq!((none.iterations, none.salt.len()), (ITERATIONS, SALT_BYTES));
+        (0..3).for_each(|_| shapes.add(&secret(4096, 16)));
+        shapes.add(&secret(8192, 40));
+        let drawn: Vec<_> = (0..1000).map(|user| decoy(&shapes, "r", user)).collect();
+        assert!(drawn.iter().all(|decoy| [(4096, 16), (8192, 40)].contains(&(decoy.iterations, decoy.salt.len()))));
+        let frequent = drawn.iter().filter(|decoy| decoy.iterations == 4096).count();
+        assert!((650..850).contains(&frequent), "three of four users have it: {frequent}");
+        assert_eq!(drawn[0], decoy(&shapes, "r", 0));
+        assert!(drawn[0].salt != decoy(&shapes, "other", 0).salt && drawn[0].salt != drawn[1].salt);
+        // One more user changes few of them.
+        shapes.add(&secret(8192, 40));
+        let changed = (0..1000_u32).zip(&drawn).filter(|(user, before)| decoy(&shapes, "r", *user) != **before);
+        assert!(changed.count() < 250);
+    }
 
     #[test]
     fn the_text_comes_back() {
