@@ -1,5 +1,6 @@
 //! Every limit: what is refused beyond it, with which Reason Code, and that what is within it goes on.
 
+mod accounts;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -86,6 +86,8 @@ pub(crate) enum Owner {
     Address(IpAddr),
     /// Anonymous clients of the last run that have not come back: nobody knows their addresses. Bounded in all only.
     Restored,
+    /// Messages that wait with share groups. They belong to no single client, and have a quarter of the whole.
+    Groups,
 }
 
 /// Bytes of an account, given back on drop.
@@ -107,6 +109,12 @@ impl Memory {
         Arc::new(Self { limits, accounts: DashMap::new(), used: AtomicUsize::new(0), kinds })
     }
 
+    /// Without any bound.
+    #[cfg(test)]
+    pub(crate) fn unlimited() -> Arc<Self> {
+        Self::new(MemoryLimits { all: usize::MAX, user: usize::MAX, address: usize::MAX })
+    }
+
     /// The account of a client that has proved to be `identity` and comes from `address`, if that is known.
     pub(crate) fn account_of(self: &Arc<Self>, identity: &Identity, address: Option<IpAddr>) -> Arc<Account> {
         self.account(match (&identity.user, address) {
@@ -123,6 +131,7 @@ impl Memory {
                 Owner::User(..) => user,
                 Owner::Address(_) => address,
                 Owner::Restored => all,
+                Owner::Groups => all / 4,
             };
             Arc::new(Account {
                 memory: Arc::clone(self),
@@ -253,6 +262,11 @@ impl Charge {
         Ok(())
     }
 
+    /// Whether [`Charge::resize`] would succeed.
+    pub(crate) fn may_become(&self, bytes: usize) -> bool {
+        self.account.has_room(bytes.saturating_sub(self.bytes()))
+    }
+
     /// Grows or shrinks to `bytes`, whatever the limits say.
     pub(crate) fn set(&mut self, bytes: usize) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -311,6 +325,7 @@ impl fmt::Display for Owner {
         match self {
             Self::User(_, name) => write!(f, "user {name:?}"),
             Self::Address(address) => write!(f, "address {address}"),
+            Self::Groups => f.write_str("share groups"),
             Self::Restored => f.write_str("anonymous clients of the last run"),
         }
     }

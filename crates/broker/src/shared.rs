@@ -16,7 +16,7 @@ use crate::descriptors;
 use crate::durable::{self, Durable, SafeAt};
 use crate::expiry::ExpiryQueue;
 use crate::half_closed::HalfClosed;
-use crate::memory::Memory;
+use crate::memory::{Memory, Owner};
 use crate::metrics::Metrics;
 use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits, WhenFull};
 use crate::registry::{AddressQuota, Client, ClientRegistry, RememberedSpeeds};
@@ -83,7 +83,9 @@ impl Shared {
         let access = Arc::new(access);
         let metrics = Arc::<Metrics>::default();
         let budget = Arc::new(Budget::new(config.queue_total_bytes_maximum()));
+        let memory = Memory::new(config.memory_limits());
         let groups = GroupQueues {
+            account: memory.account(Owner::Groups),
             keys: KeyHasher::new(&durable.as_ref().map_or_else(durable::new_secret, |durable| durable.hash_key())),
             limits: queue_limits(&config, durable.is_some()),
             budget: Arc::clone(&budget),
@@ -124,7 +126,7 @@ impl Shared {
             threads,
             budget,
             connections_maximum,
-            memory: Memory::new(config.memory_limits()),
+            memory,
             connections: AtomicUsize::new(0),
             stopping: watch::Sender::new(false),
             assigned_ids: AtomicUsize::new(0),

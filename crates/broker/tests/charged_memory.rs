@@ -274,3 +274,25 @@ async fn plain_sessions_are_as_many_as_the_count_allows() {
     println!("{each} bytes a session");
     assert!(each <= ALLOWANCE, "{each} bytes a session, more than its allowance");
 }
+
+#[tokio::test]
+async fn packets_under_way_cost_no_more_than_the_bound() {
+    let stage = Stage::new("").await;
+    let mut clients = Vec::new();
+    for number in 0..40 {
+        let connect = Connect { keep_alive: 0, ..Connect::new(ProtocolVersion::V5, text(&number.to_string())) };
+        let (mut client, reason) = stage.client(connect).await;
+        assert_eq!(reason, ReasonCode::Success);
+        // The first half of a PUBLISH of a MiB, as far as the broker reads it.
+        client.send_bytes(b"\x30\x80\x80\x40\x00\x01t\x00").await;
+        let half = vec![0; 512 * 1024];
+        for part in half.chunks(16 * 1024) {
+            tokio::task::yield_now().await;
+            if client.stream.write(part).is_err() {
+                break; // not read from any more
+            }
+        }
+        clients.push(client);
+    }
+    stage.check("halves of packets of a MiB", clients.len()).await;
+}

@@ -154,6 +154,10 @@ impl Config {
         Duration::from_millis(self.connections.connect_timeout_ms.get())
     }
 
+    pub(crate) fn packet_timeout(&self) -> Duration {
+        Duration::from_millis(self.connections.packet_timeout_ms.get())
+    }
+
     pub(crate) fn user_properties_maximum(&self) -> u32 {
         self.connections.user_properties_maximum.get() as u32
     }

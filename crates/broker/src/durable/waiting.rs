@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 use tenbin_session::Delivery;
 use tenbin_store::spool::{QueueId, Sequence};
@@ -10,6 +11,7 @@ use super::message::HEAD_BYTES;
 use super::queue::StoredQueue;
 use super::spooled::{Mark, place};
 use super::{Durable, Page, PageOf};
+use crate::memory::{Account, Charge, Kind};
 
 /// The tail of a queue: messages that wait on disk alone, behind those that are in memory.
 ///
@@ -21,6 +23,8 @@ pub(crate) struct Tail {
     messages: usize,
     /// Of bodies, about.
     bytes: u64,
+    /// For the places that the log's index has in memory, in steps.
+    charge: Option<Charge>,
     /// Its first page is being read: from here on, and where it ended then.
     reading: Option<(u64, u64)>,
     /// Messages of it that are not in the log yet: until they are, it is not read.
@@ -40,6 +44,34 @@ impl Tail {
 
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Bytes of the disk that its messages take, about.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        self.bytes + self.messages as u64 * RECORD_BYTES
+    }
+
+    /// Charges `account` for the places that are in memory now, whatever its limits say.
+    pub(crate) fn charge_to(&mut self, account: impl FnOnce() -> Option<Arc<Account>>) {
+        let bytes = self.messages / CHARGED_MESSAGES * CHARGED_MESSAGES * PLACE_BYTES;
+        if bytes == self.charge.as_ref().map_or(0, Charge::bytes) {
+            return;
+        }
+        if self.charge.is_none() {
+            self.charge = account().map(|account| Charge::nothing(&account, Kind::Backlog));
+        }
+        self.charge.iter_mut().for_each(|charge| charge.set(bytes));
+    }
+
+    /// Another account is charged from now on.
+    pub(crate) fn move_to(&mut self, account: &Arc<Account>) {
+        self.charge.iter_mut().for_each(|charge| charge.move_to(account));
+    }
+
+    /// Whether the account has no room for more messages.
+    pub(crate) fn is_over_limit(&self) -> bool {
+        let is_over = |charge: &Charge| !charge.may_become(charge.bytes() + CHARGED_MESSAGES * PLACE_BYTES);
+        self.charge.as_ref().is_some_and(|charge| charge.bytes() > 0 && is_over(charge))
     }
 
     /// Adds a message: mostly the last one.
@@ -230,6 +262,13 @@ impl Durable {
     }
 }
 
+/// Bytes of a record on disk beside its message's body, at least.
+const RECORD_BYTES: u64 = 64;
+/// Bytes that the log's index has in memory for each message of a queue.
+const PLACE_BYTES: usize = 8;
+/// Messages for which the charge grows at once.
+const CHARGED_MESSAGES: usize = 1024;
+
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU64;
@@ -244,6 +283,19 @@ mod tests {
         let mut tail = Tail::default();
         sequences.iter().for_each(|&sequence| tail.add(Sequence(sequence), 10));
         tail
+    }
+
+    #[test]
+    fn small_messages_count_their_records_and_places() {
+        let account = crate::memory::Memory::unlimited().account(crate::memory::Owner::Groups);
+        let mut tail = Tail::default();
+        (1..=10_000).for_each(|sequence| tail.add(Sequence(sequence), 1));
+        assert_eq!((tail.bytes(), tail.disk_bytes()), (10_000, 650_000));
+        tail.charge_to(|| Some(Arc::clone(&account)));
+        assert_eq!(account.bytes(), 9 * 1024 * 8);
+        tail.clear();
+        tail.charge_to(|| None);
+        assert_eq!((tail.disk_bytes(), account.bytes()), (0, 0));
     }
 
     #[test]

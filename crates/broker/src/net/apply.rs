@@ -106,6 +106,9 @@ impl<S: Stream> ConnectionTask<S> {
                 if let Some(ack) = publication.ack {
                     self.hold_batch_until(published.safe_at);
                     self.acks.push(Verdict::of_published(ack, &published));
+                    // No packet is larger.
+                    let bytes = (publication.topic.as_bytes().len() + publication.payload.len()) as u32;
+                    self.batch_bytes = self.batch_bytes.saturating_add(bytes);
                 }
                 return Ok(());
             }

@@ -12,6 +12,7 @@ use tenbin_codec::{Decoder, Packet, ReportCarriers};
 use tenbin_session::{Connection, Delivery, SessionExpiry};
 use tokio::time::Sleep;
 
+use super::arrival::Arrival;
 use super::ending::End;
 use super::handshake::{self, Accepted};
 use super::held_back::HeldBack;
@@ -85,8 +86,12 @@ pub(super) struct ConnectionTask<S> {
     pub(super) publisher: Publisher,
     /// Messages of this batch that are to be acknowledged when their receivers have them.
     pub(super) acks: Vec<Verdict>,
+    /// Bytes of their messages.
+    pub(super) batch_bytes: u32,
     /// What waits until it is safe.
     pub(super) held_back: Option<Box<HeldBack>>,
+    /// For a client of which a packet has begun and is not there.
+    pub(super) arrival: Option<Box<Arrival>>,
     /// For a client with messages that are kept on disk.
     pub(super) storing: Option<Box<Storing>>,
     pub(super) will: Option<Box<ChargedWill>>,
@@ -114,11 +119,11 @@ pub(super) struct ConnectionTask<S> {
     pub(super) socket_blocked: bool,
     /// The send quota with which this task has looked into the client's queue last and found nothing that may go; `None` =
     /// it has not looked yet, on this thread.
-    pub(super) rested_at: Option<usize>,
+    pub(super) rested_at: Option<u32>,
     /// Packets sent that the counters know of.
     counted_sent: u64,
     /// Bytes read since others were last let run.
-    read_in_turn: usize,
+    read_in_turn: u32,
 }
 
 /// Whether others are let run before a connection goes on.
@@ -159,6 +164,8 @@ pub(super) struct Ready {
     pub(super) more_retained: bool,
     answer: Option<Answer>,
     timer: bool,
+    /// A packet that has begun does not go on.
+    overdue: bool,
 }
 
 impl<S: Stream> ConnectionTask<S> {
@@ -184,7 +191,9 @@ impl<S: Stream> ConnectionTask<S> {
             home,
             publisher: Publisher::of(&shared.router, &lease.client.receiver(), &lease.client.id),
             acks: Vec::new(),
+            batch_bytes: 0,
             held_back: None,
+            arrival: None,
             storing: None,
             will,
             session_expiry,
@@ -257,10 +266,13 @@ impl<S: Stream> ConnectionTask<S> {
         if let Some(answer) = ready.answer {
             self.reauthenticated(answer, now)?;
         }
+        if ready.overdue {
+            return Err(self.overdue());
+        }
         let has_input = match ready.read {
             Some(Ok(0)) => return Err(End::Closed(std::io::ErrorKind::UnexpectedEof.into())),
             Some(Ok(read)) => {
-                self.read_in_turn += read;
+                self.read_in_turn = self.read_in_turn.saturating_add(read as u32); // a read is far smaller
                 true
             }
             Some(Err(error)) => return Err(End::Closed(error)),
@@ -278,7 +290,7 @@ impl<S: Stream> ConnectionTask<S> {
             self.read_in_turn = 0;
         }
         if ready.timer {
-            if self.waits_for_us() {
+            if self.waits_for_us() || self.is_starved() {
                 self.connection.not_read(now);
             }
             self.connection.handle_timeout(now, &mut self.transport.out).map_err(End::Violation)?;
@@ -289,7 +301,7 @@ impl<S: Stream> ConnectionTask<S> {
 
     /// Whether the client is not read from for want of our disk.
     #[inline]
-    fn waits_for_us(&self) -> bool {
+    pub(super) fn waits_for_us(&self) -> bool {
         if self.held_back.is_none() && self.storing.is_none() {
             return false;
         }
@@ -309,7 +321,7 @@ impl<S: Stream> ConnectionTask<S> {
         self.tell_socket_blocked(room == 0);
         // A client that does not read our answers is not read from either. First, so that what has been in the queue
         // before a packet came goes out before its answer.
-        if waiting < OUT_FULL && !self.waits_for_us() {
+        if waiting < OUT_FULL && !self.waits_for_us() && !self.waits_for_memory(context) {
             match self.throttle.poll(context) {
                 Throttled::No => {
                     if let Poll::Ready(read) = self.transport.poll_read(context) {
@@ -349,13 +361,17 @@ impl<S: Stream> ConnectionTask<S> {
         if let Some(timer) = &mut self.timer {
             ready.timer = timer.as_mut().poll(context).is_ready();
         }
-        let Ready { read, resumed, control, sent, more_retained, answer, timer } = &ready;
+        let Ready { read, resumed, control, sent, more_retained, answer, timer, overdue: _ } = &ready;
         let input = read.is_some() || *resumed || control.is_some() || answer.is_some();
         if input || *sent || *more_retained || *timer {
             return Poll::Ready(Ok(ready));
         }
         if self.storing.is_some() {
             self.watch_stored(context);
+        }
+        if self.is_overdue(context) {
+            ready.overdue = true;
+            return Poll::Ready(Ok(ready));
         }
         self.transport.idle();
         self.acks.shrink_to(KEPT_ACKS);
@@ -453,6 +469,6 @@ impl<S: Stream> ConnectionTask<S> {
 }
 
 /// Bytes that are read before others are let run.
-const TURN_BYTES: usize = 256 * 1024;
+const TURN_BYTES: u32 = 256 * 1024;
 /// Places for acknowledgements that an idle connection keeps.
 const KEPT_ACKS: usize = 512;

@@ -28,6 +28,10 @@ pub(super) enum End {
     Refused(Refusal),
     /// Its credentials do not hold any more.
     Revoked,
+    /// A packet that had begun did not go on.
+    Stalled,
+    /// A packet of so many bytes found no memory in its owner's account.
+    NoMemory(usize),
     /// It waits for an answer that is larger than its Maximum Packet Size.
     AnswerTooLarge(PacketType),
 }
@@ -61,6 +65,14 @@ impl<S: Stream> ConnectionTask<S> {
             End::AnswerTooLarge(packet) => {
                 tracing::info!(%peer, ?client, %packet, "answer is larger than the client takes");
                 Some(ReasonCode::PacketTooLarge)
+            }
+            End::Stalled => {
+                tracing::info!(%peer, ?client, "packet stands still");
+                Some(ReasonCode::KeepAliveTimeout)
+            }
+            End::NoMemory(bytes) => {
+                tracing::info!(%peer, ?client, bytes, "no memory for a packet within its owner's limit");
+                Some(ReasonCode::QuotaExceeded)
             }
             End::Disconnect(reason) => {
                 tracing::debug!(%peer, ?client, %reason, "disconnected");

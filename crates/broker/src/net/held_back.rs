@@ -13,6 +13,7 @@ use super::connection::ConnectionTask;
 use super::ending::End;
 use super::stream::Stream;
 use crate::durable::{AskedWake, Durable, SafeAt};
+use crate::memory::{Account, Charge, Kind};
 
 /// Boxed, and there only while something waits: most connections wait for nothing.
 #[derive(Debug, Default)]
@@ -21,6 +22,10 @@ pub(super) struct HeldBack {
     answers: Line<Box<Packet>>,
     /// When everything of the batch that is being applied is safe.
     batch: SafeAt,
+    /// Bytes of the messages of batches that are not safe, with when they are.
+    unsafe_bytes: VecDeque<(SafeAt, usize)>,
+    /// For these messages.
+    charge: Option<Charge>,
 }
 
 type Woken = (SafeAt, Waker, Option<AskedWake>);
@@ -56,8 +61,13 @@ impl<S: Stream> ConnectionTask<S> {
     /// The acknowledgements of a batch have been written or wait.
     #[inline]
     pub(super) fn end_held_batch(&mut self) {
+        let bytes = std::mem::take(&mut self.batch_bytes);
         self.held_back.take_if(|held| held.is_empty());
         if let Some(held) = &mut self.held_back {
+            if bytes > 0 && held.batch != SafeAt::NOW {
+                let account = self.lease.client.outbox.account();
+                held.charge(account, bytes as usize);
+            }
             held.batch = SafeAt::NOW;
         }
     }
@@ -106,6 +116,7 @@ impl<S: Stream> ConnectionTask<S> {
             let is_written = self.connection.write_in_words(*packet, now, &mut self.transport.out);
             debug_assert!(is_written, "it was asked before whether the client takes it");
         }
+        held.release(&durable);
         let is_released = held.len() < before;
         self.held_back = Some(held).filter(|held| !held.is_empty());
         is_released
@@ -120,6 +131,32 @@ impl<S: Stream> ConnectionTask<S> {
 }
 
 impl HeldBack {
+    /// Bytes of messages of this batch are in memory until they are safe.
+    fn charge(&mut self, account: Option<Arc<Account>>, bytes: usize) {
+        self.unsafe_bytes.push_back((self.batch, bytes));
+        if self.charge.is_none() {
+            self.charge = account.map(|account| Charge::nothing(&account, Kind::Unacknowledged));
+        }
+        self.charge.iter_mut().for_each(|charge| charge.set(charge.bytes() + bytes));
+    }
+
+    /// What is safe by now is no longer charged.
+    fn release(&mut self, durable: &Durable) {
+        while let Some((_, bytes)) = self.unsafe_bytes.pop_front_if(|(safe_at, _)| durable.is_safe(*safe_at)) {
+            self.charge.iter_mut().for_each(|charge| charge.set(charge.bytes().saturating_sub(bytes)));
+        }
+    }
+
+    /// Bytes of messages that are not safe.
+    pub(super) fn unsafe_bytes(&self) -> usize {
+        self.charge.as_ref().map_or(0, Charge::bytes)
+    }
+
+    /// Whether such messages and all else that is kept for their owner are as much as may be.
+    pub(super) fn is_over_limit(&self) -> bool {
+        self.charge.as_ref().is_some_and(|charge| charge.bytes() > 0 && !charge.may_become(charge.bytes() + 1))
+    }
+
     pub(super) fn len(&self) -> usize {
         self.acks.waiting.len() + self.answers.waiting.len()
     }

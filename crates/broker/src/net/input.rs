@@ -66,7 +66,10 @@ impl<S: Stream> ConnectionTask<S> {
                     packets += 1;
                     packet
                 }
-                Ok(Decoded::NeedMore(_)) => break Ok(()),
+                Ok(Decoded::NeedMore(missing)) => {
+                    self.needs_input(missing, packets);
+                    break Ok(());
+                }
                 Err(error) => break Err(End::Violation(error.into())),
             };
             let report = self.report_in(&packet);

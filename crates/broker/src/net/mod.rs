@@ -1,6 +1,7 @@
 //! Sockets and the tasks that own them.
 
 mod apply;
+mod arrival;
 mod authentication;
 mod connection;
 mod ending;

@@ -44,5 +44,6 @@ impl<S: Stream> ConnectionTask<S> {
         self.relief.forget_timer();
         self.forget_who_is_woken();
         self.forget_rest_from_reading();
+        self.forget_arrival_timers();
     }
 }

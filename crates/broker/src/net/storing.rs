@@ -60,6 +60,9 @@ struct Unread {
 /// Acknowledgements that wait of one connection, before it is read no more while the disk is behind.
 const HELD_BEHIND: usize = 256;
 
+/// Bytes of messages whose acknowledgement waits of one connection, likewise.
+const HELD_BYTES_BEHIND: usize = 1 << 20;
+
 /// PUBRELs and PUBCOMPs that wait of one connection, before it is read no more: all that one client can need.
 const STEPS_MAX: usize = 2 * 65_536;
 
@@ -156,7 +159,9 @@ impl<S: Stream> ConnectionTask<S> {
         let steps = self.storing.as_ref().map_or(0, |storing| storing.steps.len());
         let is_behind = || self.shared.durable.as_ref().is_some_and(|durable| durable.is_behind());
         // Steps have no other bound: a PUBREC may come again and again.
-        steps >= STEPS_MAX || (held >= HELD_BEHIND && is_behind())
+        let bytes = self.held_back.as_ref().map_or(0, |held| held.unsafe_bytes());
+        let is_over_limit = self.held_back.as_ref().is_some_and(|held| held.is_over_limit());
+        steps >= STEPS_MAX || is_over_limit || ((held >= HELD_BEHIND || bytes >= HELD_BYTES_BEHIND) && is_behind())
     }
 
     /// Keeps what has become of messages.

@@ -17,14 +17,14 @@ pub(super) struct Transport<S> {
     stream: S,
     pub(super) input: BytesMut,
     pub(super) out: WriteBuffer,
-    /// Bytes that the next read has room for: grows while reads fill it, shrinks with small ones.
-    chunk: usize,
+    /// KiB that the next read has room for: grows while reads fill it, shrinks with small ones.
+    chunk_kib: u16,
     small_reads: u8,
     /// Size of the buffer that the last read went into.
-    buffer_bytes: usize,
+    buffer_bytes: u32,
     /// Bytes since the last [`Transport::take_traffic`].
-    read_bytes: u64,
-    written_bytes: u64,
+    read_bytes: u32,
+    written_bytes: u32,
     /// Bytes written in all.
     written: u64,
 }
@@ -35,7 +35,7 @@ impl<S: Stream> Transport<S> {
             stream,
             input: BytesMut::new(),
             out: WriteBuffer::new(),
-            chunk: CHUNK_FIRST,
+            chunk_kib: CHUNK_FIRST_KIB,
             small_reads: 0,
             buffer_bytes: 0,
             read_bytes: 0,
@@ -69,7 +69,7 @@ impl<S: Stream> Transport<S> {
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            self.written_bytes += written as u64;
+            self.written_bytes = self.written_bytes.saturating_add(written as u32); // counted each turn, which is far less
             self.written += written as u64;
         }
         Poll::Ready(Ok(()))
@@ -81,15 +81,17 @@ impl<S: Stream> Transport<S> {
             (self.input, self.buffer_bytes) = SPARE_INPUT.take();
         }
         let before = self.input.capacity();
-        self.input.reserve(self.chunk);
+        // A packet under way that has memory reserved goes on in that.
+        let is_reserved = self.input.len() >= RESERVED_FROM && before > self.input.len();
+        self.input.reserve(if is_reserved { 1 } else { self.chunk_kib as usize * 1024 });
         if self.input.capacity() != before {
-            self.buffer_bytes = self.input.capacity();
+            self.buffer_bytes = self.input.capacity() as u32; // a few packets of 268 MB at most
         }
         let room = self.input.capacity() - self.input.len();
         match pin!(self.stream.read_buf(&mut self.input)).poll(context) {
             Poll::Ready(Ok(read)) => {
                 self.adapt(read, room);
-                self.read_bytes += read as u64;
+                self.read_bytes = self.read_bytes.saturating_add(read as u32);
                 Poll::Ready(Ok(read))
             }
             other => other,
@@ -98,7 +100,7 @@ impl<S: Stream> Transport<S> {
 
     /// Whether a payload that will be shared, not copied, is a small part of the buffer that it was read into.
     pub(super) fn is_small_part(&self, payload_bytes: usize) -> bool {
-        payload_bytes >= WriteBuffer::SHARE_FROM && payload_bytes < self.buffer_bytes / 4
+        payload_bytes >= WriteBuffer::SHARE_FROM && payload_bytes < self.buffer_bytes as usize / 4
     }
 
     /// Bytes of this connection that the socket has taken.
@@ -113,7 +115,7 @@ impl<S: Stream> Transport<S> {
 
     /// Bytes read and written since it was asked last.
     pub(super) fn take_traffic(&mut self) -> (u64, u64) {
-        (std::mem::take(&mut self.read_bytes), std::mem::take(&mut self.written_bytes))
+        (std::mem::take(&mut self.read_bytes).into(), std::mem::take(&mut self.written_bytes).into())
     }
 
     /// Much may be going to be written: takes the memory that the last of this thread left, which is warm.
@@ -127,11 +129,27 @@ impl<S: Stream> Transport<S> {
 
     /// Who has nothing to decode needs no memory for it: the thread's next one that reads goes on in this.
     pub(super) fn rest_input(&mut self) {
-        if self.input.is_empty() && self.input.capacity() > 0 {
+        if !self.input.is_empty() && self.input.len() < RESERVED_FROM && self.buffer_bytes as usize > 2 * RESERVED_FROM
+        {
+            self.keep_beginning();
+        } else if self.input.is_empty() && self.input.capacity() > 0 {
             let input = std::mem::take(&mut self.input);
             if self.buffer_bytes <= CHUNK_MAX {
                 SPARE_INPUT.set((input, self.buffer_bytes));
             }
+        }
+    }
+
+    /// The beginning of a small packet does not keep a large buffer.
+    #[cold]
+    fn keep_beginning(&mut self) {
+        let mut beginning = BytesMut::with_capacity(self.input.len());
+        beginning.extend_from_slice(&self.input);
+        self.input.clear();
+        let input = std::mem::replace(&mut self.input, beginning);
+        let bytes = std::mem::replace(&mut self.buffer_bytes, self.input.capacity() as u32);
+        if bytes <= CHUNK_MAX {
+            SPARE_INPUT.set((input, bytes));
         }
     }
 
@@ -189,12 +207,12 @@ impl<S: Stream> Transport<S> {
 
     fn adapt(&mut self, read: usize, room: usize) {
         if read >= room {
-            self.chunk = (self.chunk * 4).min(CHUNK_MAX);
+            self.chunk_kib = (self.chunk_kib * 4).min(CHUNK_MAX_KIB);
             self.small_reads = 0;
-        } else if read < self.chunk / 8 && self.chunk > CHUNK_FIRST {
+        } else if read < self.chunk_kib as usize * 128 && self.chunk_kib > CHUNK_FIRST_KIB {
             self.small_reads += 1;
             if self.small_reads == SMALL_READS {
-                self.chunk /= 4;
+                self.chunk_kib /= 4;
                 self.small_reads = 0;
             }
         } else {
@@ -207,13 +225,16 @@ thread_local! {
     /// Memory that bursts are encoded into: one a thread, since nearly all of them are written at once.
     static SPARE: RefCell<Vec<u8>> = RefCell::default();
     /// A buffer that nothing is left to read in, and its size: connections are read one after the other.
-    static SPARE_INPUT: Cell<(BytesMut, usize)> = Cell::default();
+    static SPARE_INPUT: Cell<(BytesMut, u32)> = Cell::default();
 }
 
 /// Bytes that a thread keeps for bursts.
 const SPARE_MAX: usize = 1 << 20;
-const CHUNK_FIRST: usize = 4 * 1024;
-const CHUNK_MAX: usize = 64 * 1024;
+const CHUNK_FIRST_KIB: u16 = 4;
+const CHUNK_MAX_KIB: u16 = 64;
+const CHUNK_MAX: u32 = CHUNK_MAX_KIB as u32 * 1024;
+/// Larger beginnings of packets have memory for the rest: see `arrival`.
+const RESERVED_FROM: usize = super::arrival::FREE_BYTES;
 const SMALL_READS: u8 = 32;
 /// What a client may send ahead of an answer before it is not read from.
 const EARLY_BYTES: usize = 64 * 1024;

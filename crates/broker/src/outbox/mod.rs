@@ -225,6 +225,7 @@ impl Outbox {
     /// What is kept for the client is charged there from now on.
     pub(crate) fn charge_to(&self, account: &Arc<Account>) {
         self.account.store(Some(Arc::clone(account)));
+        self.state().tail.iter_mut().for_each(|tail| tail.move_to(account));
     }
 
     /// Receiver: tells whether its socket takes no more, so that nobody waits for it, and how many bytes are not in it.

@@ -260,7 +260,8 @@ impl Push<'_> {
     /// Publishers that could know drop such a message before it comes.
     fn has_no_disk_left(&self) -> bool {
         let limit = self.outbox.common.limits.stored_bytes;
-        self.tail.as_deref().is_some_and(|tail| tail.bytes() >= limit) || self.outbox.is_disk_behind()
+        self.tail.as_deref().is_some_and(|tail| tail.disk_bytes() >= limit || tail.is_over_limit())
+            || self.outbox.is_disk_behind()
     }
 }
 

@@ -105,7 +105,10 @@ impl Outbox {
     /// Tells publishers whether there is no room; whether that is so.
     pub(super) fn tell_quota(&self, state: &State) -> bool {
         // One that is empty uses nothing up, whatever the limit is.
-        let is_used_up = |tail: &Tail| tail.bytes() > 0 && tail.bytes() >= self.common.limits.stored_bytes;
+        let is_used_up = |tail: &Tail| {
+            let bytes = tail.disk_bytes();
+            (bytes > 0 && bytes >= self.common.limits.stored_bytes) || tail.is_over_limit()
+        };
         let is_over = state.is_stuffed || state.tail.as_deref().is_some_and(is_used_up);
         self.is_over_quota.store(is_over, Ordering::Relaxed);
         is_over
@@ -171,6 +174,7 @@ impl Outbox {
     pub(super) fn change_tail<R>(&self, state: &mut State, change: impl FnOnce(&mut Tail) -> R) -> R {
         let tail = state.tail.get_or_insert_default();
         let result = change(tail);
+        tail.charge_to(|| self.account());
         self.has_tail.store(!tail.is_empty(), Ordering::Relaxed);
         if tail.is_empty() && !tail.is_being_read() && tail.unwritten == 0 {
             state.tail = None;
@@ -343,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_session_has_so_much_of_the_disk_and_no_more() {
-        let outbox = outbox(100);
+        let outbox = outbox_with(100, 20_000); // about 73 for each message
         push(&outbox, 1..=100);
         assert!(!outbox.is_over_quota(Instant::now()));
         push(&outbox, 101..=400);

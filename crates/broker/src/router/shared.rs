@@ -19,6 +19,7 @@ use super::waiting::Waiting;
 use super::{Grant, Receiver};
 use crate::clock::{Clock, Moment};
 use crate::durable::{Durable, Stored, StoredQueue, place};
+use crate::memory::Account;
 use crate::metrics::Metrics;
 use crate::outbox::{Booked, Budget, Outbox, OutboxLimits, Tally};
 
@@ -54,6 +55,8 @@ pub(crate) struct GroupQueues {
     pub(crate) limits: OutboxLimits,
     pub(crate) budget: Arc<Budget>,
     pub(crate) metrics: Arc<Metrics>,
+    /// For places of messages that wait with groups.
+    pub(crate) account: Arc<Account>,
     pub(crate) durable: Option<Arc<Durable>>,
     pub(crate) decisions: Arc<DecisionLimits>,
     pub(crate) clock: Clock,
@@ -280,6 +283,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::auth::Rights;
+    use crate::memory::{Memory, Owner};
     use crate::outbox::WhenFull;
     use crate::outbox::{Batch, OutboxCommon};
 
@@ -303,6 +307,7 @@ pub(super) mod tests {
                 limits,
                 budget,
                 metrics,
+                account: Memory::unlimited().account(Owner::Groups),
                 decisions: Arc::new(DecisionLimits::new(8, Duration::ZERO)),
                 clock: Clock::new(),
                 unread: UnreadGroups::default(),

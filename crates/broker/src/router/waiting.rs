@@ -383,7 +383,9 @@ impl SharedGroup {
         line.queue.settle(&self.queues.budget);
         self.waiting.has_line.store(line.exists(), Ordering::Release);
         let OutboxLimits { messages, bytes, stored_bytes, .. } = self.queues.limits;
-        let is_used_up = line.tail.bytes() > 0 && line.tail.bytes() >= stored_bytes;
+        line.tail.charge_to(|| Some(Arc::clone(&self.queues.account)));
+        let on_disk = line.tail.disk_bytes();
+        let is_used_up = (on_disk > 0 && on_disk >= stored_bytes) || line.tail.is_over_limit();
         // By its bytes a little before there is no room: it is not known how large the next message is.
         let is_full = (line.queue.len() >= messages || line.queue.bytes() > bytes / 8 * 7) && self.stored().is_none();
         self.waiting.is_over_quota.store(is_used_up || is_full, Ordering::Relaxed);

@@ -1,0 +1,164 @@
+//! A packet that has begun and has not arrived as a whole: the memory it will need, and its progress.
+//!
+//! A large packet is read only after its owner's account has room for all of it. So packets that are under way never wait
+//! for each other's memory: each that has begun can end.
+
+use std::pin::Pin;
+use std::task::Context;
+use std::time::{Duration, Instant};
+
+use tokio::time::Sleep;
+
+use super::connection::ConnectionTask;
+use super::ending::End;
+use super::sending::OUT_FULL;
+use super::stream::Stream;
+use crate::memory::{Charge, Kind};
+
+/// Boxed, and there only while a packet is under way and for one deadline after it.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    /// For all of the packet, if that is large.
+    charge: Option<Charge>,
+    /// Bytes that the packet has in all, as far as is known.
+    size: usize,
+    /// Bytes that it still needs.
+    missing: usize,
+    /// Of then, when the deadline was set; `None` = a whole packet has arrived since.
+    missing_at_mark: Option<usize>,
+    /// The account has no room: the client is not read from.
+    is_starved: bool,
+    deadline: Pin<Box<Sleep>>,
+    /// When the account is asked again.
+    retry: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S: Stream> ConnectionTask<S> {
+    /// All whole packets have been taken, `packets` of them; the next one needs so many more bytes.
+    #[inline]
+    pub(super) fn needs_input(&mut self, missing: usize, packets: u64) {
+        if self.arrival.is_some() || self.transport.input.len() + missing > FREE_BYTES {
+            self.note_arrival(missing, packets);
+        }
+    }
+
+    #[cold]
+    fn note_arrival(&mut self, missing: usize, packets: u64) {
+        let size = self.transport.input.len() + missing;
+        let arrival = self.arrival();
+        // The next packet has begun, or its length is known.
+        if packets > 0 || arrival.missing_at_mark.is_some_and(|before| before < missing) {
+            arrival.missing_at_mark = None;
+        }
+        arrival.size = size;
+        arrival.missing = missing;
+        self.charge_arrival();
+    }
+
+    /// Asks the account for the packet's memory.
+    fn charge_arrival(&mut self) {
+        let account = self.lease.client.outbox.account();
+        let Some((arrival, account)) = self.arrival.as_mut().zip(account) else { return };
+        if arrival.size <= FREE_BYTES {
+            (arrival.charge, arrival.is_starved) = (None, false);
+            return;
+        }
+        let charge = arrival.charge.get_or_insert_with(|| Charge::nothing(&account, Kind::Input));
+        arrival.is_starved = charge.resize(arrival.size).is_err();
+        if !arrival.is_starved {
+            // All at once: growth by doubling would take twice as much.
+            self.transport.input.reserve(arrival.missing);
+        }
+    }
+
+    /// Whether the account has no room for the packet under way.
+    #[inline]
+    pub(super) fn is_starved(&self) -> bool {
+        self.arrival.as_ref().is_some_and(|arrival| arrival.is_starved)
+    }
+
+    /// Whether the client is not read from for want of memory for its packet. If so, asks for it again now and then.
+    pub(super) fn waits_for_memory(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(arrival) = self.arrival.as_mut().filter(|arrival| arrival.is_starved) else { return false };
+        let retry = arrival.retry.get_or_insert_with(|| Box::pin(tokio::time::sleep(RETRY)));
+        if retry.as_mut().poll(context).is_pending() {
+            return true;
+        }
+        arrival.retry = None;
+        if arrival.charge.as_ref().is_none_or(|charge| charge.may_become(arrival.size)) {
+            self.charge_arrival();
+        }
+        // Registers the next try, if there has to be one.
+        self.waits_for_memory(context)
+    }
+
+    /// Whether a packet is under way and stands still, asked while the connection has nothing to do. A deadline that the
+    /// client keeps, or cannot keep because of us, begins anew.
+    #[inline]
+    pub(super) fn is_overdue(&mut self, context: &mut Context<'_>) -> bool {
+        (self.arrival.is_some() || !self.transport.input.is_empty()) && self.has_stalled(context)
+    }
+
+    #[cold]
+    fn has_stalled(&mut self, context: &mut Context<'_>) -> bool {
+        let timeout = self.shared.config.packet_timeout();
+        while self.arrival().deadline.as_mut().poll(context).is_ready() {
+            if self.transport.input.is_empty() {
+                self.arrival = None;
+                return false;
+            }
+            let is_our_fault = self.waits_for_us() || self.throttle.is_paused() || self.transport.out.len() >= OUT_FULL;
+            let arrival = self.arrival();
+            let has_progressed = arrival.missing_at_mark.is_none_or(|before| arrival.missing + PROGRESS <= before);
+            if !is_our_fault && !has_progressed {
+                return true;
+            }
+            arrival.missing_at_mark = Some(arrival.missing);
+            arrival.deadline.as_mut().reset((Instant::now() + timeout).into());
+        }
+        false
+    }
+
+    /// Why an overdue connection ends.
+    pub(super) fn overdue(&self) -> End {
+        match self.arrival.as_deref() {
+            Some(&Arrival { is_starved: true, size, .. }) => End::NoMemory(size),
+            _ => End::Stalled,
+        }
+    }
+
+    /// Another thread has us now: timers are of the runtime that was left.
+    pub(super) fn forget_arrival_timers(&mut self) {
+        let timeout = self.shared.config.packet_timeout();
+        if let Some(arrival) = &mut self.arrival {
+            arrival.retry = None;
+            arrival.deadline = Box::pin(tokio::time::sleep(timeout));
+        }
+    }
+
+    fn arrival(&mut self) -> &mut Arrival {
+        let timeout = self.shared.config.packet_timeout();
+        self.arrival.get_or_insert_with(|| Box::new(Arrival::new(timeout)))
+    }
+}
+
+impl Arrival {
+    fn new(timeout: Duration) -> Self {
+        Self {
+            charge: None,
+            size: 0,
+            missing: 0,
+            missing_at_mark: Some(0),
+            is_starved: false,
+            deadline: Box::pin(tokio::time::sleep(timeout)),
+            retry: None,
+        }
+    }
+}
+
+/// Packets up to this size are not charged: their number is bounded by that of connections.
+pub(super) const FREE_BYTES: usize = 16 * 1024;
+/// Bytes that a packet under way has to bring within one deadline, if it has so many left.
+const PROGRESS: usize = 32 * 1024;
+/// How often an account without room is asked again.
+const RETRY: Duration = Duration::from_millis(100);

@@ -1,0 +1,142 @@
+//! Memory that all clients of one owner have together.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tenbin_codec::{Connect, Packet, ProtocolVersion, Publish, QoS, ReasonCode};
+
+use crate::broker_with;
+use crate::support::{
+    BrokerProcess, ConfigFile, DataDirectory, PATIENCE, RawClient, at_qos, hex, lasting, message, subscription, text,
+};
+
+const MIB: usize = 1 << 20;
+
+/// The header of a PUBLISH of QoS 0 with a MiB, and a little of it.
+const BEGINNING: &str = "30 80 80 40 00 01 74 00 00 00";
+
+fn without_keep_alive(id: &str) -> Connect {
+    Connect { keep_alive: 0, ..Connect::new(ProtocolVersion::V5, text(id)) }
+}
+
+/// The reason of the DISCONNECT that ends the connection.
+fn disconnected(client: &mut RawClient) -> ReasonCode {
+    match client.read_to_end().pop() {
+        Some(Packet::Disconnect(disconnect)) => disconnect.reason,
+        other => panic!("{other:?} instead of DISCONNECT"),
+    }
+}
+
+/// A figure below `$SYS/broker/`, once it is as expected.
+fn wait_for(broker: &BrokerProcess, name: &str, is_expected: impl Fn(usize) -> bool) {
+    let until = Instant::now() + PATIENCE;
+    let mut reader = broker.v5("figures");
+    reader.subscribe(&format!("$SYS/broker/{name}"), QoS::AtMostOnce);
+    loop {
+        let publish = reader.receive_publish();
+        let value = String::from_utf8_lossy(&publish.payload).parse().expect("a number");
+        if is_expected(value) {
+            reader.disconnect();
+            return;
+        }
+        assert!(Instant::now() < until, "{name} is {value}");
+    }
+}
+
+#[test]
+fn packet_that_stands_still_ends_its_connection() {
+    let broker = broker_with("[connections]\npacket_timeout_ms = 300");
+    for beginning in ["30", BEGINNING] {
+        let mut client = broker.connect(without_keep_alive("client"));
+        client.settle();
+        client.send_bytes(&hex(beginning));
+        assert_eq!(disconnected(&mut client), ReasonCode::KeepAliveTimeout);
+    }
+    // Who says nothing at all is welcome to.
+    let mut client = broker.connect(without_keep_alive("client"));
+    client.expect_nothing_for(Duration::from_millis(900));
+    client.settle();
+}
+
+#[test]
+fn packet_without_memory_for_too_long_ends_its_connection() {
+    let broker = broker_with("[connections]\npacket_timeout_ms = 300\n[limits]\naddress_bytes_maximum = 500000");
+    let mut client = broker.connect(without_keep_alive("client"));
+    client.send_bytes(&hex(BEGINNING));
+    assert_eq!(disconnected(&mut client), ReasonCode::QuotaExceeded);
+    let mut client = broker.connect(without_keep_alive("client"));
+    let payload = Bytes::from(vec![b'x'; MIB / 4]);
+    client.send(&Packet::Publish(Publish { payload, ..message("nobody", "") }));
+    client.settle();
+}
+
+#[test]
+fn large_packets_of_one_address_take_turns() {
+    let broker = broker_with("[sys]\ninterval_seconds = 1\n[limits]\naddress_bytes_maximum = 3000000");
+    std::thread::scope(|scope| {
+        for number in 0..12 {
+            let broker = &broker;
+            scope.spawn(move || {
+                let mut client = broker.v5(&format!("client-{number}"));
+                for _ in 0..3 {
+                    let payload = Bytes::from(vec![b'x'; MIB]);
+                    let packet_id = Some(client.next_id());
+                    let publish = Publish { payload, packet_id, ..at_qos("nobody", "", QoS::AtLeastOnce) };
+                    client.send(&Packet::Publish(publish));
+                    assert!(matches!(client.receive(), Packet::PubAck(_)));
+                }
+            });
+        }
+    });
+    wait_for(&broker, "memory/input/bytes", |bytes| bytes == 0);
+}
+
+#[test]
+fn sessions_and_subscriptions_of_an_address_share_its_memory() {
+    let broker = broker_with("[limits]\naddress_bytes_maximum = 20000\n[sys]\ninterval_seconds = 1");
+    let filter = |number: usize| format!("{number}{}/+", "/a".repeat(100));
+    let granted = |client: &mut RawClient, number| {
+        client.subscribe_to(None, vec![subscription(&filter(number), QoS::AtMostOnce)])[0] == ReasonCode::Success
+    };
+    let (mut first, mut second) = (broker.v5("first"), broker.v5("second"));
+    assert!(granted(&mut first, 1), "within 20,000 bytes");
+    assert!(!granted(&mut second, 2), "beyond them");
+    wait_for(&broker, "memory/subscriptions/refused", |refused| refused == 1);
+    first.disconnect();
+    let until = Instant::now() + PATIENCE;
+    while !granted(&mut second, 2) {
+        assert!(Instant::now() < until, "no room after the first has left");
+    }
+}
+
+#[test]
+fn what_is_stored_is_charged_again_after_a_restart() {
+    let data = DataDirectory::new();
+    let config = ConfigFile::new("[sys]\ninterval_seconds = 1");
+    let names = ["memory/sessions/bytes", "memory/subscriptions/bytes", "memory/backlog/bytes"];
+    let begun = |broker: &BrokerProcess, bytes: &[usize]| {
+        for (name, &bytes) in names.iter().zip(bytes) {
+            wait_for(broker, name, |found| found >= bytes);
+        }
+    };
+    let broker = data.start_with(&["--config", config.path()]);
+    for number in 0..10 {
+        let mut client = broker.connect(lasting(ProtocolVersion::V5, &format!("session-{number}")));
+        client.subscribe("t", QoS::AtLeastOnce);
+        client.disconnect();
+    }
+    let mut publisher = broker.v5("publisher");
+    for _ in 0..1100 {
+        publisher.publish("t", "", QoS::AtLeastOnce);
+    }
+    let least = [10 * 2048, 10 * 512, 10 * 8192];
+    begun(&broker, &least);
+    drop(broker);
+    // A bound that is far below: nothing is refused that is there.
+    let config = ConfigFile::new("[sys]\ninterval_seconds = 1\n[limits]\naddress_bytes_maximum = 2000");
+    let broker = data.start_with(&["--config", config.path()]);
+    begun(&broker, &least);
+    let mut client = broker.connect(lasting(ProtocolVersion::V5, "session-0"));
+    (0..1100).for_each(|_| drop(client.receive_message()));
+    client.expect_nothing_waiting();
+}
