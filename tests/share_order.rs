@@ -12,6 +12,30 @@ use support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, Silence, lasting, 
 use tenbin_codec::{Connect, Packet, PacketType, PingReq, ProtocolVersion, Publish, QoS, ReasonCode};
 
 #[test]
+fn key_keeps_its_order_while_its_member_is_full() {
+    let file = ConfigFile::new("[queue]\nmessages_maximum = 16\n[[share]]\nkey = \"topic\"");
+    let broker = BrokerProcess::start(&["--config", file.path()]);
+    let mut slow = worker(&broker, take_at_once("slow", 1));
+    let mut publisher = broker.v5("publisher");
+    publisher.publish("t/a", "0", QoS::AtLeastOnce);
+    let begun = slow.receive_publish();
+    let mut other = worker(&broker, take_at_once("other", 100));
+    // More than the member's queue holds.
+    let taken: Vec<usize> =
+        (1..60).filter(|number| !publisher.publish("t/a", &number.to_string(), QoS::AtLeastOnce).is_error()).collect();
+    assert!(taken.len() >= 16, "{taken:?}");
+    other.expect_nothing_waiting();
+    slow.acknowledge(&begun);
+    let received: Vec<usize> = taken.iter().map(|_| number_of(&slow.receive_message())).collect();
+    assert_eq!(received, taken);
+    other.expect_nothing_waiting();
+    // A member that goes gives its keys up.
+    slow.cut();
+    publisher.publish("t/a", "60", QoS::AtLeastOnce);
+    assert_eq!(number_of(&other.receive_message()), 60);
+}
+
+#[test]
 fn one_that_drains_keeps_what_follows_messages_it_has_begun() {
     for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
         let file = ConfigFile::new("[[share]]\nkey = \"topic\"\npolicy = \"round_robin\"");

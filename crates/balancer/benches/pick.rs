@@ -69,7 +69,10 @@ fn bench(criterion: &mut Criterion) {
         let mut benches = criterion.benchmark_group(format!("pick/adaptive_by_key/{threads}_threads"));
         for len in SIZES {
             benches.bench_function(BenchmarkId::from_parameter(len), |bencher| {
-                let group = group_of(Rules { policy: Policy::Adaptive, is_ordered: true, shadow: None }, len);
+                let group = group_of(
+                    Rules { policy: Policy::Adaptive, is_ordered: true, may_break_order: true, shadow: None },
+                    len,
+                );
                 bencher.iter_custom(|count| time_picks(&group, threads, count, keyed));
             });
         }

@@ -251,7 +251,8 @@ mod tests {
     fn a_key_that_stays_is_told_whatever_the_policy() {
         for policy in [Policy::Adaptive, Policy::RoundRobin, Policy::HashTopic] {
             for len in [3, 200] {
-                let group = group(Rules { policy, is_ordered: true, shadow: None }, &vec![0; len]);
+                let group =
+                    group(Rules { policy, is_ordered: true, may_break_order: true, shadow: None }, &vec![0; len]);
                 let dispatch = Dispatch { key: Some(7), is_acknowledged: true, ..at(NOW) };
                 let (first, explanation) = explained(&group, &dispatch);
                 assert_ne!(explanation.reason, Reason::Key, "{policy}, {len} members");

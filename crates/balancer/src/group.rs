@@ -240,7 +240,12 @@ mod tests {
     fn new_rules_keep_the_members_and_their_turns() {
         let group = group_of(Policy::RoundRobin, &["a", "b", "c"]);
         assert_eq!(picks(&group, 1), ["a"]);
-        let rules = Rules { policy: Policy::ThesisScore, is_ordered: true, shadow: Some(Policy::Random) };
+        let rules = Rules {
+            policy: Policy::ThesisScore,
+            is_ordered: true,
+            may_break_order: true,
+            shadow: Some(Policy::Random),
+        };
         group.set_rules(rules);
         assert_eq!((group.rules(), group.members().rules()), (rules, rules));
         assert_eq!(picks(&group, 1), ["b"]);

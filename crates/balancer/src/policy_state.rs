@@ -20,6 +20,8 @@ pub(crate) struct PolicyState {
     pub(crate) sticky: Option<Sticky>,
     /// For ordered groups; the same from snapshot to snapshot.
     pub(crate) pins: Option<KeyPins>,
+    /// [`Rules::may_break_order`].
+    pub(crate) may_break_order: bool,
 }
 
 impl PolicyState {
@@ -36,12 +38,20 @@ impl PolicyState {
             strides: (rules.policy == Policy::WeightedRoundRobin).then(|| Strides::new(weights())),
             sticky: is_sticky.then(sticky),
             pins: (rules.is_ordered && !is_sticky).then(pins),
+            may_break_order: rules.may_break_order,
         }
     }
 
     /// What was remembered, for somebody who goes on from there; members and their strides apart.
     pub(crate) fn copied(&self) -> Self {
         let (ids, identities) = Default::default();
-        Self { ids, identities, strides: None, sticky: self.sticky.as_ref().map(Sticky::copied), pins: None }
+        Self {
+            ids,
+            identities,
+            strides: None,
+            sticky: self.sticky.as_ref().map(Sticky::copied),
+            pins: None,
+            may_break_order: false,
+        }
     }
 }

@@ -76,7 +76,7 @@ fn hash(key: usize) -> u64 {
 }
 
 fn check(policy: Policy, events: &[Event]) -> Result<(), TestCaseError> {
-    let group = Group::new(Rules { policy, is_ordered: true, shadow: None });
+    let group = Group::new(Rules { policy, is_ordered: true, may_break_order: true, shadow: None });
     let loads: [Arc<MemberLoad>; CLIENTS] = std::array::from_fn(|_| Arc::new(MemberLoad::new(Nanos(0))));
     let rank = |client: &usize| {
         let load = &loads[*client];
@@ -196,7 +196,7 @@ proptest! {
 
 #[test]
 fn a_key_that_is_too_hot_for_one_member_moves() {
-    let group = Group::new(Rules { policy: Policy::Adaptive, is_ordered: true, shadow: None });
+    let group = Group::new(Rules { policy: Policy::Adaptive, is_ordered: true, may_break_order: true, shadow: None });
     let loads = [0, 1].map(|id| {
         let load = Arc::new(MemberLoad::new(Nanos(0)));
         group.join(MemberId(id), Arc::clone(&load), 1, id, Nanos(0));
@@ -220,7 +220,7 @@ fn a_key_that_is_too_hot_for_one_member_moves() {
 #[test]
 fn messages_without_a_key_and_groups_without_order_are_free() {
     for (is_ordered, key) in [(true, None), (false, Some(7))] {
-        let group = Group::new(Rules { policy: Policy::RoundRobin, is_ordered, shadow: None });
+        let group = Group::new(Rules { policy: Policy::RoundRobin, is_ordered, may_break_order: true, shadow: None });
         for id in 0..3 {
             group.join(MemberId(id), Arc::new(MemberLoad::new(Nanos(0))), 1, id, Nanos(0));
         }
@@ -235,7 +235,7 @@ fn messages_without_a_key_and_groups_without_order_are_free() {
 #[test]
 fn order_and_publishers_outlive_joining_leaving_and_new_rules_of_the_kind() {
     for policy in [Policy::RoundRobin, Policy::Sticky] {
-        let rules = Rules { policy, is_ordered: true, shadow: None };
+        let rules = Rules { policy, is_ordered: true, may_break_order: true, shadow: None };
         let group = Group::new(rules);
         let join = |id| group.join(MemberId(id), Arc::new(MemberLoad::new(Nanos(0))), 1, id, Nanos(0));
         (0..3).for_each(join);
@@ -257,7 +257,7 @@ fn order_and_publishers_outlive_joining_leaving_and_new_rules_of_the_kind() {
 
 #[test]
 fn a_word_that_is_missing_is_made_up_for_when_the_member_has_nothing_outstanding() {
-    let group = Group::new(Rules { policy: Policy::RoundRobin, is_ordered: true, shadow: None });
+    let group = Group::new(Rules { policy: Policy::RoundRobin, is_ordered: true, may_break_order: true, shadow: None });
     let loads = [0, 1].map(|id| {
         let load = Arc::new(MemberLoad::new(Nanos(0)));
         group.join(MemberId(id), Arc::clone(&load), 1, id, Nanos(0));
@@ -275,7 +275,7 @@ fn a_word_that_is_missing_is_made_up_for_when_the_member_has_nothing_outstanding
 
 #[test]
 fn a_member_that_drains_keeps_keys_until_it_is_done_with_their_messages() {
-    let group = Group::new(Rules { policy: Policy::RoundRobin, is_ordered: true, shadow: None });
+    let group = Group::new(Rules { policy: Policy::RoundRobin, is_ordered: true, may_break_order: true, shadow: None });
     let loads = [0, 1].map(|id| {
         let load = Arc::new(MemberLoad::new(Nanos(0)));
         group.join(MemberId(id), Arc::clone(&load), 1, id, Nanos(0));
@@ -309,5 +309,46 @@ fn a_member_that_drains_keeps_keys_until_it_is_done_with_their_messages() {
         loads[0].set_availability(availability);
         assert_eq!(pick(key), Some(1));
         loads[0].set_availability(Availability::Ready);
+    }
+}
+
+#[test]
+fn a_key_stays_with_a_full_or_slow_member_unless_order_may_break() {
+    for may_break_order in [false, true] {
+        for is_slow in [false, true] {
+            let group = Group::new(Rules { policy: Policy::Adaptive, is_ordered: true, may_break_order, shadow: None });
+            let loads = [0, 1].map(|_| Arc::new(MemberLoad::new(Nanos(0))));
+            for (id, load) in loads.iter().enumerate() {
+                group.join(MemberId(id as u64), Arc::clone(load), 1, id, Nanos(0));
+            }
+            let mut rng = Rng::new(1);
+            let mut pick = |at: u64| {
+                let dispatch = Dispatch {
+                    at: Nanos(at),
+                    bytes: BYTES,
+                    is_acknowledged: true,
+                    key: Some(7),
+                    ..Dispatch::default()
+                };
+                *group.members().pick(&dispatch, &mut rng).expect("there are members").value()
+            };
+            let first = pick(0);
+            match is_slow {
+                true => loads[first].report(
+                    &LoadReport { messages_in_queue: 100, processing_time: Duration::from_secs(1), draining: false },
+                    Nanos(1),
+                ),
+                false => loads[first].set_availability(Availability::Full),
+            }
+            for at in 2..50 {
+                let is_kept = pick(at * 1_000_000) == first;
+                assert_eq!(is_kept, !may_break_order, "slow: {is_slow}");
+                if may_break_order {
+                    break;
+                }
+            }
+            loads[first].set_availability(Availability::Offline);
+            assert_ne!(pick(100_000_000), first, "it has gone");
+        }
     }
 }

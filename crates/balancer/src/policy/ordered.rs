@@ -2,9 +2,9 @@
 //!
 //! Between its bursts a key moves to whoever is best, so keys are balanced as messages are, with hardly any out of
 //! order ("flowlets", as in CONGA). While the key has unacknowledged messages, or for 5 ms beyond the predicted end
-//! of its last one that nobody acknowledges, it stays; unless the member is full or offline and another is more
-//! available, or it would not begin with the message within a second: nobody can keep a key in order that is hotter
-//! than one worker. A key that had to move so is kept in order again once the messages that it left behind are done
+//! of its last one that nobody acknowledges, it stays; unless the member is offline and another is more available. Where
+//! the rules [may break the order](crate::Rules::may_break_order), a key also leaves a member that is full, or that
+//! would not begin with the message within a second. A key that had to move so is kept in order again once the messages that it left behind are done
 //! with. A member that drains keeps its keys until then: what it has begun of them others must not run ahead of.
 
 use crate::{
@@ -54,7 +54,7 @@ pub(crate) fn pick(
         let service_ns = pick::book(seats, index, view, dispatch);
         let hot = seats.loads()[index].hot();
         let wait_ns = adaptive::weigh(hot, view, dispatch.at.0).wait;
-        let finish = dispatch.at.0.saturating_add(hot.delay_ns()).saturating_add(wait_ns);
+        let finish = dispatch.at.0.saturating_add(hot.delay_ns()).saturating_add(wait_ns.min(WAIT_MAX_NS));
         match pins.replace(slot, seen, pin.with_one(table.state.ids[index], dispatch, finish)) {
             Ok(()) => {
                 pick::settle(table, index, !is_kept);
@@ -69,9 +69,11 @@ pub(crate) fn pick(
 fn choose(table: Table<'_>, pin: Pin, view: &View, dispatch: &Dispatch, rng: &mut Rng) -> Option<Chosen> {
     let rank_of = |index: usize| table.seats.loads()[index].rank();
     let is_ready = |index: usize| table.seats.loads()[index].availability() == Availability::Ready;
+    let is_offline = |index: usize| table.seats.loads()[index].availability() == Availability::Offline;
+    let stays = |index: usize| !table.state.may_break_order && !is_offline(index);
     let free = |rng: &mut Rng| pick::preview(table, dispatch, rng);
     let (index, is_kept, pin) = match keeper(table, pin, view, dispatch.at) {
-        Keeper::Seat(kept) if is_ready(kept) => (kept, true, pin),
+        Keeper::Seat(kept) if is_ready(kept) || stays(kept) => (kept, true, pin),
         Keeper::Seat(kept) => match free(rng)? {
             free if rank_of(free) < rank_of(kept) => (free, false, pin),
             _ => (kept, true, pin),
@@ -93,6 +95,9 @@ pub(crate) fn keeper(table: Table<'_>, pin: Pin, view: &View, now: Nanos) -> Kee
     // A member with nothing outstanding has none of the key's messages either, whatever became of the word about them.
     if !is_held && hot.outstanding().messages == 0 {
         return Keeper::Nobody;
+    }
+    if !table.state.may_break_order {
+        return Keeper::Seat(index);
     }
     match adaptive::weigh(hot, view, now.0).wait {
         ..=WAIT_MAX_NS => Keeper::Seat(index),

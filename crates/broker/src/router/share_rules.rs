@@ -22,6 +22,8 @@ pub struct ShareRule {
     /// What keeps its order, with policies that have [no affinity](Policy::has_affinity) of their own; then `policy` is
     /// [`Policy::Adaptive`] if it is not said. `None` = nothing does.
     pub key: Option<OrderingKey>,
+    /// Whether a key stays with a member that is full or slow. If not, it goes to another one, and its order breaks.
+    pub strict: bool,
     /// A policy to evaluate beside the one that chooses, without acting on it; `None` = none.
     pub shadow: Option<Policy>,
 }
@@ -55,8 +57,12 @@ impl ShareRules {
         let Some(rule) = self.rules.iter().find(|rule| rule.is_about(group)) else {
             return GroupRules { rules: self.policy.into(), key: None };
         };
-        let rules =
-            Rules { policy: rule.policy.unwrap_or(self.policy), is_ordered: rule.key.is_some(), shadow: rule.shadow };
+        let rules = Rules {
+            policy: rule.policy.unwrap_or(self.policy),
+            is_ordered: rule.key.is_some(),
+            may_break_order: !rule.strict,
+            shadow: rule.shadow,
+        };
         GroupRules { rules, key: rule.key.clone() }
     }
 }
@@ -107,6 +113,7 @@ struct RawRule {
     #[serde(deserialize_with = "policy", default)]
     policy: Option<Policy>,
     key: Option<OrderingKey>,
+    strict: Option<bool>,
     #[serde(deserialize_with = "policy", default)]
     shadow: Option<Policy>,
 }
@@ -115,12 +122,15 @@ impl TryFrom<RawRule> for ShareRule {
     type Error = String;
 
     fn try_from(raw: RawRule) -> Result<Self, String> {
-        let RawRule { group, filter, mut policy, key, shadow } = raw;
+        let RawRule { group, filter, mut policy, key, strict, shadow } = raw;
+        if key.is_none() && strict.is_some() {
+            return Err("strict: there is no key whose order it could be about".to_owned());
+        }
         if key.is_some() && policy.get_or_insert(Policy::Adaptive).has_affinity() {
             let policy = policy.unwrap_or_default();
             return Err(format!("key: the policy {policy} keeps messages together by something else"));
         }
-        Ok(Self { group, filter, policy, key, shadow })
+        Ok(Self { group, filter, policy, key, strict: strict.unwrap_or(true), shadow })
     }
 }
 
@@ -200,7 +210,7 @@ mod tests {
         let all = ShareRules::new(Policy::RoundRobin, rules(text).unwrap());
         let of = |filter: &str| all.of(&TopicFilter::try_from(filter).unwrap().shared().unwrap());
         let plain = |policy: Policy| GroupRules { rules: policy.into(), key: None };
-        let ordered = Rules { policy: Policy::Adaptive, is_ordered: true, shadow: None };
+        let ordered = Rules { policy: Policy::Adaptive, is_ordered: true, may_break_order: false, shadow: None };
         let key = "topic_level:2".parse().ok();
         let shadowed = Rules { shadow: Some(Policy::Adaptive), ..Policy::RoundRobin.into() };
         for (filter, expected) in [
