@@ -77,7 +77,7 @@ pub(crate) fn preview(table: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> O
     match policy {
         Policy::Adaptive => {
             let view = view.at(dispatch.at, seats);
-            adaptive::choose(seats, &view, dispatch, rng).map(|seen| seen.index)
+            adaptive::preview(seats, &view, dispatch, rng).map(|seen| seen.index)
         }
         Policy::ThesisScore => score::choose(seats, dispatch.at).map(|choice| choice.index),
         Policy::RoundRobin => round_robin::choose(seats).map(|choice| choice.index),

@@ -56,6 +56,23 @@ pub(crate) struct Weight {
 /// The seat that finishes first, among those of the best availability; of more than [`SCAN_MAX`] seats, among a
 /// random few. `None` if there is no seat.
 pub(crate) fn choose(seats: &Seats, view: &View, dispatch: &Dispatch, rng: &mut Rng) -> Option<Sighting> {
+    choose_by(Seats::next_turn, seats, view, dispatch, rng)
+}
+
+/// As [`choose`]. Nothing changes by it.
+pub(crate) fn preview(seats: &Seats, view: &View, dispatch: &Dispatch, rng: &mut Rng) -> Option<Sighting> {
+    choose_by(Seats::peek_turn, seats, view, dispatch, rng)
+}
+
+/// `turn` decides in a large group of which nothing is known.
+#[inline(always)]
+fn choose_by(
+    turn: fn(&Seats) -> u64,
+    seats: &Seats,
+    view: &View,
+    dispatch: &Dispatch,
+    rng: &mut Rng,
+) -> Option<Sighting> {
     let len = seats.loads().len();
     if view.mean_ns == 0 && !view.has_evidence && len <= SCAN_MAX {
         // All waits are 0.
@@ -65,9 +82,12 @@ pub(crate) fn choose(seats: &Seats, view: &View, dispatch: &Dispatch, rng: &mut 
     let scan = Scan { view, now: dispatch.at.0 };
     if len > SCAN_MAX {
         let seen = match view.mean_ns {
-            0 => in_turn(seats, seats.peek_turn() as usize % len),
-            _ => scan.best_of_some(seats, rng).map(|seen| Sighting { is_by_turn: false, ..seen }),
+            // Each picker has a seat of its own. The turns of the seats are left alone: they would be one more line of
+            // memory that all threads write.
+            0 => in_turn(seats, turn(seats) as usize % len),
+            _ => scan.best_of_some(seats, rng),
         };
+        let seen = seen.map(|seen| Sighting { is_by_turn: false, ..seen });
         if let Some(seen) = seen.filter(|seen| seats.loads()[seen.index].rank() == READY) {
             return Some(seen);
         }

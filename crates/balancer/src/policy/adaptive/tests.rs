@@ -204,6 +204,27 @@ fn in_a_large_group_turns_are_taken_where_they_decide() {
 }
 
 #[test]
+fn pickers_of_an_unknown_large_group_choose_different_seats() {
+    let loads: Vec<_> = (0..100).map(|_| load()).collect();
+    let (seats, unknown) = (seats(&loads), crate::group_view::GroupView::new().latest());
+    let (mut rng, dispatch) = (Rng::new(5), Dispatch::default());
+    let turns = seats.peek_turn();
+    let mut chosen: Vec<_> = (0..100)
+        .map(|_| {
+            // Nothing is booked between a choice and the next one.
+            let previewed = preview(&seats, &unknown, &dispatch, &mut rng).expect("there are seats");
+            let seen = choose(&seats, &unknown, &dispatch, &mut rng).expect("there are seats");
+            assert_eq!(previewed, seen);
+            end_turn(&seats, seen);
+            seen.index
+        })
+        .collect();
+    assert_eq!(seats.peek_turn(), turns + 100);
+    chosen.sort_unstable();
+    assert_eq!(chosen, (0..100).collect::<Vec<_>>());
+}
+
+#[test]
 fn the_least_wait_is_chosen_and_ties_go_by_turn() {
     let loads = [reporting(3, 30), reporting(1, 30), reporting(1, 30), reporting(2, 30)];
     assert_eq!(chosen(&loads, NOW_MS, &mut Rng::new(1)), 1);
