@@ -4,7 +4,6 @@ mod support;
 
 use std::net::TcpListener;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, Silence, VERSIONS};
 use tenbin_broker::Policy;
@@ -192,20 +191,22 @@ fn a_log_that_is_no_terminal_is_plain_text() {
 
 #[test]
 fn a_connection_without_connect_does_not_hold_up_the_end() {
-    let mut broker = BrokerProcess::start(&[]);
+    let file = ConfigFile::new("[connections]\nconnect_timeout_ms = 600000");
+    let mut broker = BrokerProcess::start(&["--config", file.path()]);
     let _silent = broker.open(ProtocolVersion::V5);
     broker.v5("talks").settle();
-    let asked = Instant::now();
     broker.signal("TERM");
-    assert_eq!(broker.wait_for_exit(PATIENCE).code(), Some(0));
-    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+    assert_eq!(broker.wait_for_exit(PATIENCE).code(), Some(0), "long before the time for a CONNECT is over");
 }
 
 /// What the command says in its one line when it does not start.
 fn refusal(arguments: &[&str]) -> String {
     let (status, said) = BrokerProcess::fail_to_start(arguments);
     assert!(!status.success(), "{arguments:?}");
-    let [line] = &said[..] else { panic!("one line: {said:?}") };
+    // Beside what it has logged, such as a limit of the system that it fits itself to.
+    let is_logged = |line: &&String| [" INFO ", " WARN "].iter().any(|level| line.contains(level));
+    let said: Vec<_> = said.iter().filter(|line| !is_logged(line)).collect();
+    let [line] = said[..] else { panic!("one line: {said:?}") };
     line.clone()
 }
 

@@ -2,8 +2,6 @@
 
 mod support;
 
-use std::time::Duration;
-
 use serde_json::Value;
 use support::{BrokerProcess, PATIENCE, RawClient, hex, share};
 use tenbin_codec::{Packet, PacketType, ProtocolVersion, QoS};
@@ -218,7 +216,7 @@ impl Group {
     }
 
     fn assert_rejections(&self, expected: usize) {
-        let count = self.broker.log().count("load report rejected", expected, Duration::from_secs(5));
+        let count = self.broker.log().count("load report rejected", expected, PATIENCE);
         assert_eq!(count, expected, "{:?}", self.broker.log().all());
     }
 

@@ -49,7 +49,7 @@ fn mqtt_3_1_2_22_a_client_that_says_nothing_is_disconnected_and_its_will_publish
         let connected = Instant::now();
         client.expect_end(ReasonCode::KeepAliveTimeout);
         let waited = connected.elapsed();
-        assert!((1300..5000).contains(&waited.as_millis()), "1.5 x 1 s: {waited:?}");
+        assert!(waited > Duration::from_millis(1300), "1.5 x 1 s: {waited:?}");
         assert_eq!(heir.receive_message().payload, "x");
     }
 }
@@ -57,17 +57,17 @@ fn mqtt_3_1_2_22_a_client_that_says_nothing_is_disconnected_and_its_will_publish
 #[test]
 fn what_is_received_counts_for_keep_alive_and_what_is_sent_does_not() {
     let (broker, mut heir) = broker_and_heir();
-    let mut client = broker.connect(Connect { keep_alive: 1, ..with_will(ProtocolVersion::V5, "x") });
+    let mut client = broker.connect(Connect { keep_alive: 3, ..with_will(ProtocolVersion::V5, "x") });
     client.subscribe("tick", QoS::AtMostOnce);
     let began = Instant::now();
-    while began.elapsed() < Duration::from_millis(2500) {
+    while began.elapsed() < Duration::from_millis(5000) {
         client.settle();
         std::thread::sleep(Duration::from_millis(250));
     }
     heir.expect_nothing_waiting();
     let silent_since = Instant::now();
     loop {
-        assert!(silent_since.elapsed() < Duration::from_secs(5), "messages to a silent client keep it alive");
+        assert!(silent_since.elapsed() < support::PATIENCE, "messages to a silent client keep it alive");
         heir.publish("tick", "", QoS::AtLeastOnce);
         match client.try_receive(Duration::from_millis(100)) {
             Ok(Packet::Publish(_)) | Err(Silence::TimedOut) => {}
@@ -97,7 +97,7 @@ fn mqtt_3_1_2_8_a_delayed_will_comes_after_its_delay() {
     heir.expect_nothing_waiting();
     assert_eq!(heir.receive_message().payload, "delayed");
     let waited = ended.elapsed();
-    assert!((950..5000).contains(&waited.as_millis()), "{waited:?}");
+    assert!(waited > Duration::from_millis(950), "{waited:?}");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn mqtt_3_1_2_8_a_delayed_will_comes_when_its_session_ends_before() {
     heir.expect_nothing_waiting();
     assert_eq!(heir.receive_message().payload, "delayed");
     let waited = ended.elapsed();
-    assert!((950..5000).contains(&waited.as_millis()), "{waited:?}");
+    assert!(waited > Duration::from_millis(950), "{waited:?}");
     // A session without expiry ends with its connection.
     broker.connect(delayed(1000, 0)).cut();
     assert_eq!(heir.receive_message().payload, "delayed");
@@ -117,10 +117,10 @@ fn mqtt_3_1_2_8_a_delayed_will_comes_when_its_session_ends_before() {
 #[test]
 fn mqtt_3_1_3_9_back_within_the_delay_the_will_is_not_sent() {
     let (broker, mut heir) = broker_and_heir();
-    broker.connect(delayed(1, u32::MAX)).cut();
+    broker.connect(delayed(4, u32::MAX)).cut();
     let (back, connack) = RawClient::connect(broker.address(), lasting(ProtocolVersion::V5, "will"));
     assert!(connack.session_present);
-    heir.expect_nothing_for(Duration::from_millis(1500));
+    heir.expect_nothing_for(Duration::from_millis(4500));
     back.disconnect();
     heir.expect_nothing_waiting();
 }

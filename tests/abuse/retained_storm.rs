@@ -1,7 +1,7 @@
 //! Wildcard subscriptions to all retained messages at once.
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tenbin_codec::{Packet, ProtocolVersion, Publish, QoS, WriteBuffer};
 
@@ -82,12 +82,12 @@ fn who_asks_and_does_not_read_takes_little() {
     let mut longest = Duration::ZERO;
     for _ in 0..5 {
         storm.iter_mut().for_each(|client| client.send_bytes(&subscribe));
-        let began = Instant::now();
+        let began = broker.cpu_time();
         broker.assert_serves();
-        longest = longest.max(began.elapsed());
+        longest = longest.max(broker.cpu_time() - began);
         growth.look();
     }
-    assert!(longest < Duration::from_secs(1), "somebody else waits for {longest:?}");
+    assert!(longest < Duration::from_secs(2), "somebody else waits while the broker works for {longest:?}");
     growth.assert_within(64, "50 x 5 x 50,000 retained messages");
     drop(storm);
     let mut client = broker.v5("client");
@@ -114,10 +114,10 @@ fn a_filter_that_finds_nothing_holds_nobody_up() {
         );
         storm.iter_mut().for_each(|client| client.send_bytes(&packet));
     }
-    let began = Instant::now();
+    let began = broker.cpu_time();
     broker.assert_serves();
-    let took = began.elapsed();
-    assert!(took < Duration::from_secs(2), "somebody else waits for {took:?}");
+    let worked = broker.cpu_time() - began;
+    assert!(worked < Duration::from_secs(4), "somebody else waits while the broker works for {worked:?}");
 }
 
 /// The last message that a subscriber sees of a topic is the newest, however publishing and subscribing meet.

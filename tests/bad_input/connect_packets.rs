@@ -110,7 +110,7 @@ fn mqtt_3_1_4_6_nothing_behind_a_refused_connect_is_done() {
 fn converse(address: SocketAddr, bytes: &[u8]) -> Result<Vec<u8>, String> {
     let mut stream = TcpStream::connect(address).map_err(|error| error.to_string())?;
     stream.write_all(bytes).map_err(|error| error.to_string())?;
-    stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a socket of ours");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket of ours");
     let mut said = Vec::new();
     stream.read_to_end(&mut said).map_err(|error| format!("not closed: {error}; {said:02X?}"))?;
     Ok(said)

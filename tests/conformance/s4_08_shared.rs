@@ -1,8 +1,10 @@
 //! §4.8.2 Shared Subscriptions, in the part that concerns messages under way.
 
+use std::time::{Duration, Instant};
+
 use tenbin_codec::{Ack, Packet, PacketType, ProtocolVersion, Publish, QoS, ReasonCode};
 
-use crate::support::{BrokerProcess, RawClient, lasting, share};
+use crate::support::{BrokerProcess, PATIENCE, RawClient, lasting, share};
 
 const POLICIES: [&str; 4] = ["adaptive", "thesis_score", "round_robin", "random"];
 
@@ -91,10 +93,14 @@ fn members(broker: &BrokerProcess) -> Vec<RawClient> {
 
 /// The member that a message has come to, and the message, unacknowledged.
 fn chosen(members: &mut [RawClient]) -> (usize, Publish) {
-    for (number, member) in members.iter_mut().enumerate() {
-        member.settle();
-        if let Ok(Packet::Publish(publish)) = member.try_receive(std::time::Duration::from_millis(1)) {
-            return (number, publish);
+    // With a store it may come behind the answer to its publisher: its Packet Identifier is kept first.
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        for (number, member) in members.iter_mut().enumerate() {
+            member.settle();
+            if let Ok(Packet::Publish(publish)) = member.try_receive(Duration::from_millis(1)) {
+                return (number, publish);
+            }
         }
     }
     panic!("nobody got the message");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tenbin_codec::{Connect, Packet, ProtocolVersion, Publish, QoS, ReasonCode};
 
 use crate::broker_with;
-use crate::support::{RawClient, Silence, at_qos, hex, lasting, retained, subscription, text};
+use crate::support::{PATIENCE, RawClient, Silence, at_qos, hex, lasting, retained, subscription, text};
 
 #[test]
 fn connections_of_one_address() {
@@ -16,11 +16,11 @@ fn connections_of_one_address() {
     broker.open(ProtocolVersion::V5).expect_closed();
     first.settle();
     second.disconnect();
-    let until = Instant::now() + Duration::from_secs(5);
+    let until = Instant::now() + PATIENCE;
     loop {
         let mut third = broker.open(ProtocolVersion::V5);
         third.try_send_bytes(&hex("10 0D 00 04 4D 51 54 54 05 02 00 3C 00 00 00"));
-        match third.try_receive(Duration::from_secs(5)) {
+        match third.try_receive(PATIENCE) {
             Ok(Packet::ConnAck(connack)) => break assert_eq!(connack.reason, ReasonCode::Success),
             Err(Silence::Closed) => assert!(Instant::now() < until, "no place after one has left"),
             other => panic!("{other:?}"),

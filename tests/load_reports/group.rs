@@ -1,8 +1,6 @@
-use std::time::Duration;
-
 use tenbin_codec::{PacketType, ProtocolVersion, Publish, QoS};
 
-use crate::support::{BrokerProcess, RawClient, at_qos, number_of, share};
+use crate::support::{BrokerProcess, PATIENCE, RawClient, at_qos, number_of, share};
 
 /// Two members of one group, which chooses by what they report, and somebody who publishes to it.
 pub(crate) struct Group {
@@ -108,7 +106,7 @@ impl Group {
     }
 
     pub(crate) fn assert_rejections(&self, expected: usize) {
-        let count = self.broker.log().count("load report rejected", expected, Duration::from_secs(5));
+        let count = self.broker.log().count("load report rejected", expected, PATIENCE);
         assert_eq!(count, expected, "{:?}", self.broker.log().all());
     }
 }

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
 use tenbin_codec::{Connect, ProtocolVersion};
 
 use super::{Lines, PATIENCE, RawClient, text};
@@ -13,6 +14,8 @@ pub(crate) struct BrokerProcess {
     addresses: Vec<SocketAddr>,
     start_lines: Vec<String>,
     log: Lines,
+    /// Where the default store is asked for, see [`command`].
+    _data: Option<TempDir>,
 }
 
 impl BrokerProcess {
@@ -34,11 +37,11 @@ impl BrokerProcess {
 
     /// As [`BrokerProcess::start`], with these limits of file descriptors.
     pub(crate) fn start_with_descriptors(soft: u32, hard: u32, arguments: &[&str]) -> Self {
-        let plain = command(&[&["--listen", "127.0.0.1:0"], arguments].concat());
+        let (plain, data) = command(&[&["--listen", "127.0.0.1:0"], arguments].concat());
         let mut limited = Command::new("sh");
         limited.args(["-c", &format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\" \"$@\"")]);
         limited.arg(plain.get_program()).args(plain.get_args());
-        Self::spawn(limited, 1)
+        Self::spawn((limited, data), 1)
     }
 
     /// Starts `tenbin broker` with these arguments only; waits for so many addresses.
@@ -48,17 +51,17 @@ impl BrokerProcess {
 
     /// As [`BrokerProcess::start_exactly`], with one address, and with more in its environment.
     pub(crate) fn start_in(environment: &[(&str, PathBuf)], arguments: &[&str]) -> Self {
-        let mut command = command(arguments);
+        let (mut command, data) = command(arguments);
         command.envs(environment.iter().map(|(name, value)| (name, value)));
-        Self::spawn(command, 1)
+        Self::spawn((command, data), 1)
     }
 
-    fn spawn(mut command: Command, wanted: usize) -> Self {
+    fn spawn((mut command, data): (Command, Option<TempDir>), wanted: usize) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the built command can be started");
         let output = Lines::collect(child.stdout.take().expect("piped"));
         let log = Lines::collect(child.stderr.take().expect("piped"));
-        let mut broker = Self { child, addresses: Vec::new(), start_lines: Vec::new(), log };
+        let mut broker = Self { child, addresses: Vec::new(), start_lines: Vec::new(), log, _data: data };
         let until = Instant::now() + PATIENCE;
         while broker.addresses.len() < wanted {
             broker.start_lines = output.all();
@@ -72,10 +75,11 @@ impl BrokerProcess {
 
     /// Runs `tenbin broker` with arguments that keep it from starting: its exit status, and what it said.
     pub(crate) fn fail_to_start(arguments: &[&str]) -> (ExitStatus, Vec<String>) {
-        let mut child = command(arguments).spawn().expect("the built command can be started");
+        let (mut command, data) = command(arguments);
+        let mut child = command.spawn().expect("the built command can be started");
         let output = Lines::collect(child.stdout.take().expect("piped"));
         let log = Lines::collect(child.stderr.take().expect("piped"));
-        let mut broker = Self { child, addresses: Vec::new(), start_lines: Vec::new(), log };
+        let mut broker = Self { child, addresses: Vec::new(), start_lines: Vec::new(), log, _data: data };
         let status = broker.wait_for_exit(PATIENCE);
         assert_eq!(output.to_end(PATIENCE), Vec::<String>::new(), "nothing on standard output");
         (status, broker.log.to_end(PATIENCE))
@@ -109,6 +113,15 @@ impl BrokerProcess {
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("every process has one");
         let kibibytes = line.split_ascii_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok());
         kibibytes.expect("a number of kB") * 1024
+    }
+
+    /// Processor time that it has taken, of all threads (Linux only): what it did, however busy the machine is.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("a running process");
+        // Behind its name, in brackets, which may hold anything.
+        let (_, fields) = stat.rsplit_once(')').expect("a name in brackets");
+        let ticks = fields.split_ascii_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok());
+        Duration::from_millis(ticks.sum::<u64>() * 10) // 100 a second
     }
 
     /// Sends a signal, such as `TERM`.
@@ -174,16 +187,28 @@ impl Drop for BrokerProcess {
     }
 }
 
-fn command(arguments: &[&str]) -> Command {
+/// Whether brokers have the default store where a test says nothing of it: `TENBIN_TEST_STORE=durable`.
+pub(crate) fn is_store_durable() -> bool {
+    std::env::var("TENBIN_TEST_STORE").is_ok_and(|store| store == "durable")
+}
+
+/// A command, and the data directory that was made for it.
+///
+/// Without a word about the store it is ephemeral, so that nothing that one test leaves behind is there for another. With
+/// `TENBIN_TEST_STORE=durable` it is the default store, in a directory of its own.
+fn command(arguments: &[&str]) -> (Command, Option<TempDir>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tenbin"));
     command.arg("broker").args(arguments);
-    // Nothing that one test leaves behind is there for another.
     let is_said = |argument: &&str| ["--data", "--ephemeral", "--print-config", "--help"].contains(argument);
-    if !arguments.iter().any(is_said) {
-        command.arg("--ephemeral");
+    let directory = || TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the tests' directory is ours to write");
+    let data = (is_store_durable() && !arguments.iter().any(is_said)).then(directory);
+    match &data {
+        Some(data) => drop(command.arg("--data").arg(data.path())),
+        None if !arguments.iter().any(is_said) => drop(command.arg("--ephemeral")),
+        None => {}
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
+    (command, data)
 }
 
 fn address_in(line: &str) -> Option<SocketAddr> {

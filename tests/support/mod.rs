@@ -13,7 +13,7 @@ mod raw_client;
 mod small_disk;
 mod wire;
 
-pub(crate) use broker_process::BrokerProcess;
+pub(crate) use broker_process::{BrokerProcess, is_store_durable};
 pub(crate) use bulk::{Numbered, number_of};
 pub(crate) use changes::Changes;
 pub(crate) use config_file::ConfigFile;
