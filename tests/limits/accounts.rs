@@ -60,7 +60,7 @@ fn packet_that_stands_still_ends_its_connection() {
 
 #[test]
 fn packet_without_memory_for_too_long_ends_its_connection() {
-    let broker = broker_with("[connections]\npacket_timeout_ms = 300\n[limits]\naddress_bytes_maximum = 500000");
+    let broker = broker_with("[connections]\npacket_timeout_ms = 300\n[limits]\naddress_bytes_maximum = 2000000");
     let mut client = broker.connect(without_keep_alive("client"));
     client.send_bytes(&hex(BEGINNING));
     assert_eq!(disconnected(&mut client), ReasonCode::QuotaExceeded);
@@ -72,7 +72,7 @@ fn packet_without_memory_for_too_long_ends_its_connection() {
 
 #[test]
 fn large_packets_of_one_address_take_turns() {
-    let broker = broker_with("[sys]\ninterval_seconds = 1\n[limits]\naddress_bytes_maximum = 3000000");
+    let broker = broker_with("[sys]\ninterval_seconds = 1\n[limits]\naddress_bytes_maximum = 10000000");
     std::thread::scope(|scope| {
         for number in 0..12 {
             let broker = &broker;
@@ -93,13 +93,13 @@ fn large_packets_of_one_address_take_turns() {
 
 #[test]
 fn sessions_and_subscriptions_of_an_address_share_its_memory() {
-    let broker = broker_with("[limits]\naddress_bytes_maximum = 20000\n[sys]\ninterval_seconds = 1");
+    let broker = broker_with("[limits]\naddress_bytes_maximum = 28000\n[sys]\ninterval_seconds = 1");
     let filter = |number: usize| format!("{number}{}/+", "/a".repeat(100));
     let granted = |client: &mut RawClient, number| {
         client.subscribe_to(None, vec![subscription(&filter(number), QoS::AtMostOnce)])[0] == ReasonCode::Success
     };
     let (mut first, mut second) = (broker.v5("first"), broker.v5("second"));
-    assert!(granted(&mut first, 1), "within 20,000 bytes");
+    assert!(granted(&mut first, 1), "within three quarters of 28,000 bytes");
     assert!(!granted(&mut second, 2), "beyond them");
     wait_for(&broker, "memory/subscriptions/refused", |refused| refused == 1);
     first.disconnect();

@@ -24,6 +24,8 @@ pub(crate) struct Memory {
     /// Bytes of all kinds. Relaxed, as all counters here: they guard no other memory, and a race lets a few bytes too
     /// many in.
     used: AtomicUsize,
+    /// Of these, bytes of kinds that pass.
+    passing: AtomicUsize,
     kinds: [KindUsage; Kind::ALL.len()],
 }
 
@@ -71,6 +73,8 @@ pub(crate) struct Account {
     owner: Owner,
     maximum: usize,
     bytes: AtomicUsize,
+    /// Of these, bytes of kinds that pass.
+    passing: AtomicUsize,
     /// Each adds [`SESSION_ALLOWANCE`] to the maximum.
     sessions: AtomicUsize,
     /// The log has a line on a refusal.
@@ -106,7 +110,13 @@ pub(crate) struct OverLimit;
 impl Memory {
     pub(crate) fn new(limits: MemoryLimits) -> Arc<Self> {
         let kinds = Default::default();
-        Arc::new(Self { limits, accounts: DashMap::new(), used: AtomicUsize::new(0), kinds })
+        Arc::new(Self {
+            limits,
+            accounts: DashMap::new(),
+            used: AtomicUsize::new(0),
+            passing: AtomicUsize::new(0),
+            kinds,
+        })
     }
 
     /// Without any bound.
@@ -138,6 +148,7 @@ impl Memory {
                 owner: owner.clone(),
                 maximum,
                 bytes: AtomicUsize::new(0),
+                passing: AtomicUsize::new(0),
                 sessions: AtomicUsize::new(0),
                 is_logged: AtomicBool::new(false),
             })
@@ -190,7 +201,7 @@ impl Account {
     /// Whether nothing more may be charged.
     #[cfg(test)]
     pub(crate) fn is_full(&self) -> bool {
-        !self.has_room(1)
+        !self.has_room(Kind::Input, 1)
     }
 
     /// Bytes that are charged now.
@@ -199,11 +210,21 @@ impl Account {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    fn has_room(&self, bytes: usize) -> bool {
+    /// Memory that passes has a quarter of each bound, and the rest is for memory that lasts. So an owner with many
+    /// subscriptions can publish, and one with many packets under way can connect.
+    fn has_room(&self, kind: Kind, bytes: usize) -> bool {
+        let memory = &self.memory;
+        let passing = self.passing.load(Ordering::Relaxed);
+        let all_passing = memory.passing.load(Ordering::Relaxed);
+        if kind.is_passing() {
+            return passing.saturating_add(bytes) <= self.maximum / 4
+                && all_passing.saturating_add(bytes) <= memory.limits.all / 4;
+        }
         let allowance = self.sessions.load(Ordering::Relaxed).saturating_mul(SESSION_ALLOWANCE);
-        let maximum = self.maximum.saturating_add(allowance);
-        self.bytes.load(Ordering::Relaxed).saturating_add(bytes) <= maximum
-            && self.memory.used().saturating_add(bytes) <= self.memory.limits.all
+        let lasting = self.bytes.load(Ordering::Relaxed).saturating_sub(passing);
+        lasting.saturating_add(bytes) <= (self.maximum - self.maximum / 4).saturating_add(allowance)
+            && memory.used().saturating_sub(all_passing).saturating_add(bytes)
+                <= memory.limits.all - memory.limits.all / 4
     }
 
     #[cold]
@@ -217,12 +238,20 @@ impl Account {
     }
 
     fn add(&self, kind: Kind, bytes: usize) {
+        if kind.is_passing() {
+            self.passing.fetch_add(bytes, Ordering::Relaxed);
+            self.memory.passing.fetch_add(bytes, Ordering::Relaxed);
+        }
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.memory.used.fetch_add(bytes, Ordering::Relaxed);
         self.memory.kinds[kind as usize].bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn subtract(&self, kind: Kind, bytes: usize) {
+        if kind.is_passing() {
+            self.passing.fetch_sub(bytes, Ordering::Relaxed);
+            self.memory.passing.fetch_sub(bytes, Ordering::Relaxed);
+        }
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.memory.used.fetch_sub(bytes, Ordering::Relaxed);
         self.memory.kinds[kind as usize].bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -255,7 +284,7 @@ impl Charge {
     /// It would grow beyond a limit; then it stays as it is.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), OverLimit> {
         let grows_by = bytes.saturating_sub(self.bytes());
-        if grows_by > 0 && !self.account.has_room(grows_by) {
+        if grows_by > 0 && !self.account.has_room(self.kind, grows_by) {
             return Err(self.account.refuse(self.kind));
         }
         self.set(bytes);
@@ -264,7 +293,7 @@ impl Charge {
 
     /// Whether [`Charge::resize`] would succeed.
     pub(crate) fn may_become(&self, bytes: usize) -> bool {
-        self.account.has_room(bytes.saturating_sub(self.bytes()))
+        self.account.has_room(self.kind, bytes.saturating_sub(self.bytes()))
     }
 
     /// Grows or shrinks to `bytes`, whatever the limits say.
@@ -306,6 +335,11 @@ impl Kind {
         Self::Backlog,
     ];
 
+    /// Whether such memory is given back as soon as the client or the disk goes on.
+    fn is_passing(self) -> bool {
+        matches!(self, Self::Input | Self::Unacknowledged)
+    }
+
     /// In topics below `$SYS/broker/` and in the log.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -341,7 +375,7 @@ mod tests {
     use super::*;
 
     fn memory() -> Arc<Memory> {
-        Memory::new(MemoryLimits { all: 10_000, user: 5000, address: 1000 })
+        Memory::new(MemoryLimits { all: 40_000, user: 20_000, address: 4000 })
     }
 
     fn address(last: u8) -> Owner {
@@ -358,16 +392,16 @@ mod tests {
     fn charge_is_given_back_on_drop() {
         let memory = memory();
         let account = memory.account(address(1));
-        let mut charge = account.charge(Kind::Wills, 600).unwrap();
+        let mut charge = account.charge(Kind::Input, 600).unwrap();
         assert_eq!((account.bytes(), used(&memory)), (600, 600));
         assert_eq!(charge.resize(1001), Err(OverLimit));
         assert_eq!(charge.bytes(), 600, "a refused charge stays as it is");
-        assert_eq!(account.charge(Kind::Routes, 401).err(), Some(OverLimit));
+        assert_eq!(account.charge(Kind::Unacknowledged, 401).err(), Some(OverLimit));
         assert_eq!(charge.resize(100), Ok(()));
-        assert!(account.charge(Kind::Routes, 900).is_ok());
+        assert!(account.charge(Kind::Unacknowledged, 900).is_ok());
         assert_eq!((account.bytes(), used(&memory)), (100, 100));
         let refused = memory.by_kind().filter(|(.., refused)| *refused > 0).map(|(kind, ..)| kind);
-        assert_eq!(refused.collect::<Vec<_>>(), [Kind::Wills, Kind::Routes]);
+        assert_eq!(refused.collect::<Vec<_>>(), [Kind::Input, Kind::Unacknowledged]);
         drop(charge);
         assert_eq!((account.bytes(), used(&memory)), (0, 0));
     }
@@ -390,25 +424,36 @@ mod tests {
     }
 
     #[test]
+    fn what_passes_and_what_lasts_do_not_take_each_other_s_room() {
+        let memory = memory();
+        let account = memory.account(address(1));
+        let _packet = account.charge(Kind::Input, 1000).unwrap();
+        assert!(account.charge(Kind::Unacknowledged, 1).is_err());
+        let _subscriptions = account.charge(Kind::Subscriptions, 3000).unwrap();
+        assert!(account.charge(Kind::Wills, 1).is_err());
+        assert_eq!((account.bytes(), used(&memory)), (4000, 4000));
+    }
+
+    #[test]
     fn session_raises_the_bound_of_its_owner() {
         let memory = memory();
         let account = memory.account(address(1));
         let session = account.charge(Kind::Sessions, 2000).unwrap();
-        assert!(account.charge(Kind::Subscriptions, 1000 + SESSION_ALLOWANCE - 2000).is_ok());
-        assert!(account.charge(Kind::Subscriptions, 1001 + SESSION_ALLOWANCE - 2000).is_err());
+        assert!(account.charge(Kind::Subscriptions, 3000 + SESSION_ALLOWANCE - 2000).is_ok());
+        assert!(account.charge(Kind::Subscriptions, 3001 + SESSION_ALLOWANCE - 2000).is_err());
         drop(session);
-        assert!(account.charge(Kind::Subscriptions, 1001).is_err());
+        assert!(account.charge(Kind::Subscriptions, 3001).is_err());
     }
 
     #[test]
     fn charge_moves_to_another_account_whatever_its_limit() {
         let memory = memory();
         let (from, to) = (memory.account(Owner::Restored), memory.account(address(1)));
-        let mut charge = from.charge(Kind::Sessions, 8000).unwrap();
+        let mut charge = from.charge(Kind::Sessions, 7000).unwrap();
         charge.move_to(&to);
-        assert_eq!((from.bytes(), to.bytes(), used(&memory)), (0, 8000, 8000));
+        assert_eq!((from.bytes(), to.bytes(), used(&memory)), (0, 7000, 7000));
         charge.move_to(&to);
-        assert_eq!(to.bytes(), 8000);
+        assert_eq!(to.bytes(), 7000);
     }
 
     #[test]

@@ -216,7 +216,7 @@ impl Loading<'_> {
         let state = &mut *lease.state;
         state.established = true;
         let account = shared.memory.account_of(&principal.identity, None);
-        state.charge = Some(account.charge_always(Kind::Sessions, session_bytes(client_id.len())));
+        state.charge = Some(account.charge_always(Kind::Sessions, session_bytes(client_id.len(), true)));
         client.outbox.charge_to(&account);
         let (session, queue) = self.messages_of(&record);
         state.session = Some(Box::new(session));

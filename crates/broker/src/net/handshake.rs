@@ -194,7 +194,7 @@ async fn establish<S: Stream>(
     let will = connect.will.take().filter(|will| shared.check_topic(&will.topic).is_ok());
     let will = will.map(|will| ChargedWill::new(&will, &account).map(Box::new)).transpose();
     let will = will.map_err(|OverLimit| ReasonCode::QuotaExceeded)?;
-    let bytes = session_bytes(principal.client_id.len());
+    let bytes = session_bytes(principal.client_id.len(), shared.durable.is_some());
     let charge = match shared.registry.contains(&principal.client_id) {
         true => account.charge_always(Kind::Sessions, bytes),
         false => account.charge(Kind::Sessions, bytes).map_err(|OverLimit| ReasonCode::QuotaExceeded)?,

@@ -127,10 +127,10 @@ fn will_bytes(will: &Will) -> usize {
     bytes + texts.chain(correlation).chain(user_properties).sum::<usize>()
 }
 
-/// Bytes of memory of a session that is away, with a Client Identifier of `id_bytes`: measured and rounded up. What the
-/// store has not written yet has a bound of its own.
-pub(crate) fn session_bytes(id_bytes: usize) -> usize {
-    SESSION_BYTES + id_bytes
+/// Bytes of memory of a session that is away, with a Client Identifier of `id_bytes`: measured and rounded up. With a
+/// store, its tables have the identifier in memory too, before and while they write it.
+pub(crate) fn session_bytes(id_bytes: usize, has_store: bool) -> usize {
+    SESSION_BYTES + if has_store { 4 * id_bytes } else { id_bytes }
 }
 
 const SESSION_BYTES: usize = 2048;
