@@ -1,10 +1,12 @@
 //! What the limits add up to in memory. Each bound is stated, and measured (Linux).
 
-use tenbin_codec::{ProtocolVersion, QoS, ReasonCode};
+use std::num::NonZeroU16;
+
+use tenbin_codec::{Packet, PacketType, ProtocolVersion, QoS, ReasonCode, WriteBuffer};
 
 use crate::broker_with;
 use crate::growth::Growth;
-use crate::support::{BrokerProcess, lasting};
+use crate::support::{BrokerProcess, DataDirectory, RawClient, at_qos, lasting};
 
 /// 300 MB for a session whose client is away, at the default bound of 16 MiB a session: growth ≤ 64 MiB.
 #[test]
@@ -45,4 +47,56 @@ fn all_offline_sessions_together_hold_what_all_queues_may() {
         publisher.publish(&format!("flood/{}", number % 100), &payload, QoS::AtLeastOnce);
     }
     growth.assert_within(64, "100 offline sessions x 2 MB");
+}
+
+/// 40 sessions have the same 1.5 MB under way when their connections break: growth ≤ 16 MiB, where copies would be 60 MB.
+#[test]
+fn sessions_that_lose_their_network_keep_no_copies() {
+    let directory = DataDirectory::new();
+    for broker in [directory.start(), BrokerProcess::start(&["--ephemeral"])] {
+        let connect = |number: usize| {
+            let mut connect = lasting(ProtocolVersion::V5, &format!("fleet-{number}"));
+            connect.properties.receive_maximum = NonZeroU16::new(u16::MAX);
+            broker.connect(connect)
+        };
+        let mut fleet: Vec<_> = (0..40).map(connect).collect();
+        fleet.iter_mut().for_each(|client| client.subscribe("fleet", QoS::AtLeastOnce));
+        let mut publisher = broker.v5("publisher");
+        for first in (0..1000).step_by(100) {
+            let mut out = WriteBuffer::new();
+            let ids: Vec<_> = (first..first + 100).map(|_| publisher.next_id()).collect();
+            for (number, id) in (first..).zip(&ids) {
+                let mut publish = at_qos("fleet", &format!("{number:01500}"), QoS::AtLeastOnce);
+                publish.packet_id = Some(*id);
+                Packet::Publish(publish).encode(ProtocolVersion::V5, &mut out);
+            }
+            publisher.send_bytes(&out.to_bytes());
+            for id in ids {
+                assert_eq!(publisher.wait_for_ack(PacketType::PubAck, id), ReasonCode::Success);
+            }
+            // It is under way, not in a queue.
+            for client in &mut fleet {
+                for number in first..first + 100 {
+                    assert_eq!(number_of(client), number);
+                }
+            }
+        }
+        let mut growth = Growth::of(&broker);
+        fleet.into_iter().for_each(RawClient::cut);
+        growth.assert_within(16, "40 sessions with 1.5 MB under way lose their network");
+        let mut back = connect(7);
+        for number in 0..1000 {
+            let publish = back.receive_publish();
+            assert!(publish.dup, "it was sent before");
+            let text = std::str::from_utf8(&publish.payload).expect("a number as text");
+            assert_eq!(text.parse(), Ok(number));
+            back.acknowledge(&publish);
+        }
+        back.expect_nothing_waiting();
+    }
+}
+
+fn number_of(client: &mut RawClient) -> usize {
+    let publish = client.receive_publish();
+    std::str::from_utf8(&publish.payload).expect("a number as text").parse().expect("a number as text")
 }

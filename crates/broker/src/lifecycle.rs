@@ -214,7 +214,14 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
         return;
     }
     handover.finish(orphans, now, &mut Rng::new(number));
-    session.detach();
+    // What is on disk need not be in memory too, where each session would have its own copy.
+    let is_on_disk = lease.state.durable.is_some() && lease.client.outbox.is_stored();
+    if is_on_disk && session.forget_stored() {
+        lease.state.has_unread = true;
+    } else {
+        session.detach();
+        lease.client.outbox.count_under_way(session.in_flight_bytes());
+    }
     lease.state.session = Some(Box::new(session));
     lease.state.expires_at = match end.expiry {
         SessionExpiry::After(interval) => now.checked_add(interval),

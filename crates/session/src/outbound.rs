@@ -7,6 +7,7 @@ use tenbin_codec::{PacketId, QoS};
 
 use crate::{Delivery, SharedDelivery};
 
+mod kept;
 mod overdue;
 
 use overdue::Overdue;
@@ -286,16 +287,6 @@ impl Outbound {
             }
         }
         given_up
-    }
-
-    /// Copies what waits for an acknowledgement out of the buffers that it was read into.
-    pub(crate) fn detach(&mut self) {
-        let overdue = self.overdue.iter_mut().flat_map(|overdue| overdue.stages_mut());
-        for stage in overdue.chain(self.window.iter_mut().flatten()) {
-            if let Stage::Published(delivery, _) = stage {
-                *delivery = delivery.detach();
-            }
-        }
     }
 
     /// Packet Identifiers that are not in use.

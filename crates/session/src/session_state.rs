@@ -78,7 +78,14 @@ impl Session {
         self.outbound.stored()
     }
 
-    /// Copies the messages under way out of the buffers that they were read into, for a session that is kept long.
+    /// Forgets the messages that were sent, if all are of QoS 1, the application has stored them, and none is a share group's;
+    /// whether there were any. The application gives them back with [`Session::restore_sent`].
+    pub fn forget_stored(&mut self) -> bool {
+        self.outbound.forget_stored()
+    }
+
+    /// Copies the messages under way out of the blocks that they were encoded into, for a session that is kept long. Where
+    /// they fill a good part of a block they stay there: other sessions may have the same ones.
     pub fn detach(&mut self) {
         self.outbound.detach();
     }

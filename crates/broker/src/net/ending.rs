@@ -108,6 +108,7 @@ impl<S: Stream> ConnectionTask<S> {
         let unwritten = self.unwritten.take_all();
         unwritten.take_back(&self.lease.client.load, self.shared.clock.nanos(Instant::now()));
         self.forget_held_back();
+        self.settle();
         let settled_at = self.storing.as_ref().map_or(SafeAt::NOW, |storing| storing.last());
         let ended = ConnectionEnd {
             settled_at,

@@ -43,6 +43,7 @@ pub(crate) use runs::{Run, Wire};
 pub(crate) use tally::Tally;
 pub use when_full::WhenFull;
 
+use budget::Usage;
 use pace::Behaviour;
 
 use crate::clock::Clock;
@@ -186,6 +187,8 @@ struct State {
     is_stuffed: bool,
     /// Bytes that were not in the socket when it was blocked.
     unsent_bytes: usize,
+    /// Bytes under way to a client that is away, as the budget knows them.
+    under_way_bytes: usize,
 }
 
 impl Outbox {
@@ -338,6 +341,7 @@ impl Outbox {
         state.quota_blocked = false;
         state.quota_left = 0;
         state.unsent_bytes = 0;
+        self.set_under_way(state, 0);
         state.control = None;
         state.behaviour = Behaviour::default();
         self.is_alarmed.store(false, Ordering::Relaxed);
@@ -406,6 +410,17 @@ impl Outbox {
         shared
     }
 
+    /// Messages under way count among all queues' bytes while their client is away.
+    pub(crate) fn count_under_way(&self, bytes: usize) {
+        self.set_under_way(&mut self.state(), bytes);
+    }
+
+    fn set_under_way(&self, state: &mut State, bytes: usize) {
+        let usage = |bytes| Usage { bytes, messages: 0 };
+        self.common.budget.change(usage(state.under_way_bytes), usage(bytes));
+        state.under_way_bytes = bytes;
+    }
+
     /// Takes the messages out that `unwanted` names.
     pub(crate) fn withdraw(&self, unwanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
         self.withdraw_by(|_| unwanted)
@@ -436,6 +451,7 @@ impl Outbox {
             }
             state.is_stuffed = false;
             self.tell_quota(&state);
+            self.set_under_way(&mut state, 0);
             state.queue.clear(&self.common.budget)
         };
         self.common.metrics.dropped_offline.add(dropped.messages);

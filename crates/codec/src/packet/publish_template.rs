@@ -159,6 +159,11 @@ impl PublishTemplate {
         }
     }
 
+    /// Address and length of the bytes that are its own. Messages that were encoded into one block lie side by side.
+    pub fn head_place(&self) -> (usize, usize) {
+        (self.head.as_ptr().addr(), self.head.len())
+    }
+
     /// As [`PublishTemplate::detach`], but a payload that is shared stays shared: a copy for each of many receivers
     /// would cost more than the buffer that it lies in.
     #[must_use]

@@ -75,13 +75,24 @@ async fn what_is_too_large_to_be_sent_again_is_over_though_the_connection_is_tak
     let is_attached = || session.outbox.sample().is_some();
     until(|| broker.connections() == 1 && !is_attached()).await;
     exchange(&mut publisher, b"\x32\x06\0\x01t\0\x02x", &[0x40, 2, 0, 2]).await;
-    // The second connection comes while the first waits for its page.
-    let (reading, held_up) = mpsc::sync_channel::<()>(0);
-    durable.read_for(PageOf { queue: QueueId(u64::MAX), is_of_group: true, from: Sequence(1), bytes: 1 }, move |_| {
-        let _ = held_up.recv();
-    });
+    // Nothing is read until what this returns is dropped.
+    let hold_up = || {
+        let (reading, held_up) = mpsc::sync_channel::<()>(0);
+        durable.read_for(
+            PageOf { queue: QueueId(u64::MAX), is_of_group: true, from: Sequence(1), bytes: 1 },
+            move |_| {
+                let _ = held_up.recv();
+            },
+        );
+        reading
+    };
+    // The second connection comes while the first waits for its page, and has what was under way.
+    let before_under_way = hold_up();
     let small = NonZeroU32::new(100);
     let mut first = comes(&broker, small).await;
+    until(|| session.try_lease().is_none()).await;
+    let reading = hold_up();
+    drop(before_under_way);
     until(is_attached).await;
     let claims = session.claims();
     let mut second = comes(&broker, small).await;

@@ -1,0 +1,117 @@
+//! Messages under way of a session whose peer is away.
+
+use std::collections::HashMap;
+
+use tenbin_codec::QoS;
+
+use super::{Outbound, Stage};
+use crate::Delivery;
+
+impl Outbound {
+    /// See [`crate::Session::forget_stored`].
+    pub(crate) fn forget_stored(&mut self) -> bool {
+        let is_stored = |stage: &Stage| match stage {
+            Stage::Published(delivery, _) => {
+                delivery.qos == QoS::AtLeastOnce && delivery.stored.is_some() && delivery.share.is_none()
+            }
+            Stage::Released { .. } | Stage::Request => false,
+        };
+        // Who restores them has the order of sending from the identifiers, which those that are overdue are no part of.
+        let forgets = self.messages() > 0 && self.overdue.is_none() && self.stages().all(is_stored);
+        if forgets {
+            *self = Self::default();
+        }
+        forgets
+    }
+
+    /// See [`crate::Session::detach`].
+    pub(crate) fn detach(&mut self) {
+        let stretch_of = |delivery: &Delivery| {
+            let (address, bytes) = delivery.template.head_place();
+            (address / STRETCH_BYTES, bytes)
+        };
+        let mut used = HashMap::<usize, usize>::new();
+        for stage in self.stages() {
+            if let Stage::Published(delivery, _) = stage {
+                let (stretch, bytes) = stretch_of(delivery);
+                *used.entry(stretch).or_default() += bytes;
+            }
+        }
+        let overdue = self.overdue.iter_mut().flat_map(|overdue| overdue.stages_mut());
+        for stage in overdue.chain(self.window.iter_mut().flatten()) {
+            if let Stage::Published(delivery, _) = stage
+                && used.get(&stretch_of(delivery).0).is_none_or(|&bytes| bytes < STRETCH_BYTES / 4)
+            {
+                *delivery = delivery.detach();
+            }
+        }
+    }
+}
+
+/// A stretch of memory of which a session uses a good part or not: as large as a block of messages.
+const STRETCH_BYTES: usize = 16 * 1024;
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests begin somewhere")]
+mod tests {
+    use std::num::NonZeroU64;
+    use std::time::Instant;
+
+    use tenbin_codec::PacketId;
+
+    use super::*;
+
+    fn delivery(block: &mut bytes::BytesMut, payload: &[u8]) -> Delivery {
+        let topic = tenbin_codec::TopicName::try_from("topic").unwrap();
+        let template = tenbin_codec::PublishTemplate::new(&topic, None, &payload.to_vec().into(), block);
+        Delivery::new(template, QoS::AtLeastOnce, false)
+    }
+
+    /// Addresses of the messages' bytes.
+    fn places(outbound: &Outbound) -> Vec<usize> {
+        let published = outbound.stages().filter_map(|stage| match stage {
+            Stage::Published(delivery, _) => Some(delivery.template.head_place().0),
+            _ => None,
+        });
+        published.collect()
+    }
+
+    #[test]
+    fn sessions_that_are_kept_share_the_blocks_they_fill() {
+        let mut block = bytes::BytesMut::new();
+        let mut sessions = [Outbound::default(), Outbound::default(), Outbound::default()];
+        for number in 0..1000 {
+            let message = delivery(&mut block, &[7; 1000]);
+            for (place, session) in sessions.iter_mut().enumerate() {
+                // The last one has a message now and then.
+                if place < 2 || number % 50 == 0 {
+                    session.open_next(Stage::Published(message.clone(), Instant::now())).unwrap();
+                }
+            }
+        }
+        let before = sessions.each_ref().map(places);
+        sessions.iter_mut().for_each(Outbound::detach);
+        let after = sessions.each_ref().map(places);
+        let copied =
+            |session: usize| before[session].iter().zip(&after[session]).filter(|(one, other)| one != other).count();
+        // But for the ends of blocks.
+        assert!(copied(0) < 50 && copied(1) < 50, "{} and {} of 1000 are copied", copied(0), copied(1));
+        assert_eq!(copied(2), 20, "a few messages do not keep their blocks");
+    }
+
+    #[test]
+    fn stored_messages_are_forgotten_together_or_not_at_all() {
+        let mut block = bytes::BytesMut::new();
+        let mut outbound = Outbound::default();
+        assert!(!outbound.forget_stored(), "there are none");
+        for stored in [NonZeroU64::new(1), None] {
+            let message = Delivery { stored, ..delivery(&mut block, b"payload") };
+            outbound.open_next(Stage::Published(message, Instant::now())).unwrap();
+        }
+        assert!(!outbound.forget_stored(), "one is nowhere else");
+        assert_eq!(outbound.messages(), 2);
+        outbound.close(PacketId::new(2).unwrap());
+        assert!(outbound.forget_stored());
+        assert_eq!((outbound.messages(), outbound.bytes()), (0, 0));
+    }
+}
