@@ -8,6 +8,7 @@ mod policies;
 mod quota;
 mod racing;
 mod switching;
+mod unanswered;
 
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};

@@ -312,6 +312,7 @@ fn wipe(shared: &Shared, lease: &mut Lease) {
     shared.router.keys_done(held, lease.client.number);
     lease.state.retained_pages.clear();
     lease.state.has_unread = false;
+    lease.state.partly_refused = None;
     lease.client.outbox.clear();
     if let Some(durable) = &shared.durable {
         forget_messages(shared, lease, &session, durable);

@@ -22,6 +22,8 @@ pub struct Publication {
     pub subscription_identifiers: Vec<u32>,
     /// To be acknowledged once it is safe; `None` at QoS 0.
     pub ack: Option<PendingAck>,
+    /// The peer says that it may have sent it before (DUP).
+    pub is_resent: bool,
 }
 
 /// An acknowledgement that the peer waits for: PUBACK at QoS 1, PUBREC at QoS 2.
@@ -45,6 +47,7 @@ impl Publication {
             expires_at: None,
             subscription_identifiers: Vec::new(),
             ack: None,
+            is_resent: false,
         }
     }
 

@@ -13,7 +13,7 @@ use tenbin_store::state::Table;
 use super::bytes::{RecordError, text};
 use super::error::Cause;
 use super::groups::GROUP_KEY;
-use super::queue::StoredQueue;
+use super::queue::{StoredQueue, publishers};
 use super::record::{
     Owner, RetainedRecord, SessionRecord, SpeedRecord, WillRecord, decode_grant, decode_subscription_key,
     decode_will_key, subscription_key, will_key,
@@ -23,7 +23,7 @@ use super::{Changes, Durable, DurableSession, NUMBERS_KEY, RUN_KEY, SafeAt, Stor
 use crate::auth::{Access, Principal, Standing};
 use crate::lifecycle;
 use crate::memory::Kind;
-use crate::registry::{ChargedWill, Client, PendingWill, session_bytes};
+use crate::registry::{ChargedWill, Client, PartlyRefused, PendingWill, session_bytes};
 use crate::router::Grant;
 use crate::shared::Shared;
 
@@ -143,7 +143,7 @@ impl Loading<'_> {
         let mut known = self.shared.router.restore_waiting(self.durable);
         self.durable.forget_unknown_groups(&mut self.changes);
         self.shared.registry.for_each(|client| known.extend(client.outbox.stored().map(|queue| queue.id())));
-        let dropped = self.durable.spool.retain_queues(|queue| known.contains(&queue));
+        let dropped = self.durable.spool.retain_queues(|queue| known.contains(&publishers(queue)));
         if dropped > 0 {
             tracing::debug!(dropped, "queues of nobody");
         }
@@ -218,7 +218,8 @@ impl Loading<'_> {
         let account = shared.memory.account_of(&principal.identity, None);
         state.charge = Some(account.charge_always(Kind::Sessions, session_bytes(client_id.len(), true)));
         client.outbox.charge_to(&account);
-        let (session, queue) = self.messages_of(&record);
+        let (session, queue, partly_refused) = self.messages_of(&record);
+        state.partly_refused = partly_refused.filter(|refused| !refused.is_empty());
         state.session = Some(Box::new(session));
         state.has_unread = true;
         client.outbox.restore(Arc::clone(&queue), self.durable.tail_of_session(&queue));
@@ -242,13 +243,18 @@ impl Loading<'_> {
         true
     }
 
-    /// The messages under way, as far as they need not be read, and the queue of those that wait.
-    fn messages_of(&self, record: &SessionRecord) -> (Session, Arc<StoredQueue>) {
+    /// The messages under way, as far as they need not be read, the queue of those that wait, and refusals of which the
+    /// client may not know.
+    fn messages_of(&self, record: &SessionRecord) -> (Session, Arc<StoredQueue>, Option<Box<PartlyRefused>>) {
         let queue = DurableSession::loaded(record).queue(self.durable, None);
         let mut session = Session::stored();
-        let held = self.durable.spool.queue(queue.id()).map(|content| content.held).unwrap_or_default();
-        held.into_iter().filter_map(PacketId::new).for_each(|id| session.restore_received(id));
-        (session, queue)
+        let held = |queue| self.durable.spool.queue(queue).map(|content| content.held).unwrap_or_default();
+        held(queue.id()).into_iter().filter_map(PacketId::new).for_each(|id| session.restore_received(id));
+        let mut refused = PartlyRefused::default();
+        for id in held(queue.refused_id()).into_iter().filter_map(PacketId::new) {
+            refused.add(id, usize::MAX);
+        }
+        (session, queue, Some(Box::new(refused)))
     }
 
     fn principal(&self, owner: &Owner, client_id: &Text) -> Principal {

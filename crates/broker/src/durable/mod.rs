@@ -51,7 +51,7 @@ pub(crate) use asked_wake::AskedWake;
 pub use error::StoreError;
 pub(crate) use health::watch_messages;
 pub(crate) use load::load;
-pub(crate) use queue::{PublisherId, Stored, StoredQueue};
+pub(crate) use queue::{PublisherId, Stored, StoredQueue, as_refused};
 pub(crate) use reader::{Page, PageOf, UnderWay, read_again_after};
 pub(crate) use retained::EncodedRetained;
 pub(crate) use safe_at::SafeAt;

@@ -85,6 +85,11 @@ impl StoredQueue {
         Origin { queue: self.id, identifier: packet_id.get() }
     }
 
+    /// That of the identifiers of the session's messages that were refused in part.
+    pub(super) fn refused_id(&self) -> QueueId {
+        refused_by(self.id)
+    }
+
     pub(super) fn is_of_group(&self) -> bool {
         self.is_of_group
     }
@@ -177,6 +182,23 @@ impl Stored {
     }
 }
 
+/// The queue that holds identifiers of messages that were refused in part, for the publisher's `queue`.
+pub(super) fn refused_by(queue: QueueId) -> QueueId {
+    QueueId(queue.0 | OF_REFUSED)
+}
+
+/// The publisher's queue, of its own or of that of its refused messages.
+pub(super) fn publishers(queue: QueueId) -> QueueId {
+    QueueId(queue.0 & !OF_REFUSED)
+}
+
+/// By what the log knows that a message was refused in part.
+pub(crate) fn as_refused(origin: PublisherId) -> PublisherId {
+    Origin { queue: refused_by(origin.queue), ..origin }
+}
+
+/// Numbers of sessions and groups are below it.
+const OF_REFUSED: u64 = 1 << 63;
 /// No place is so high.
 const NOTHING_PASSES: u64 = u64::MAX;
 const IN_GROUP: u64 = 1 << 63;

@@ -5,7 +5,7 @@ use tenbin_session::Delivery;
 use tenbin_store::spool::{Batch, Body, Origin, Place, QueueId, Sequence};
 
 use super::message::{self, Head};
-use super::queue::{Stored, StoredQueue};
+use super::queue::{PublisherId, Stored, StoredQueue, as_refused};
 use super::wall_clock::WallClock;
 use super::{Durable, SafeAt};
 
@@ -57,6 +57,9 @@ impl Appending<'_> {
             let [first, second] = template.to_store().1;
             [head, first, second]
         });
+        if let Some(origin) = origin {
+            self.log.release(as_refused(origin)); // the identifier is this message's now
+        }
         let appended = self.log.message(&self.places, origin, &parts);
         debug_assert!(appended.is_ok(), "no tag and no message of MQTT is too large");
         self.places.clear();
@@ -86,14 +89,19 @@ pub(crate) struct Outcomes {
     pub(crate) received: Vec<(Place, PacketId)>,
     /// PUBREL has come of these.
     pub(crate) released: Vec<Origin>,
+    /// These were refused, and some of their receivers have got them.
+    pub(crate) refused: Vec<PublisherId>,
+    /// The publisher knows of these refusals.
+    pub(crate) refused_no_more: Vec<PublisherId>,
     /// Somebody waits until they are safe.
     pub(crate) are_waited_for: bool,
 }
 
 impl Outcomes {
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { done, moved, sent, received, released, are_waited_for: _ } = self;
-        done.is_empty() && moved.is_empty() && sent.is_empty() && received.is_empty() && released.is_empty()
+        let Self { done, moved, sent, received, released, refused, refused_no_more, are_waited_for: _ } = self;
+        let is_said = released.is_empty() && refused.is_empty() && refused_no_more.is_empty();
+        done.is_empty() && moved.is_empty() && sent.is_empty() && received.is_empty() && is_said
     }
 }
 
@@ -189,6 +197,15 @@ impl Durable {
         for origin in outcomes.released.drain(..) {
             log.release(origin);
         }
+        for origin in outcomes.refused_no_more.drain(..) {
+            log.release(as_refused(origin));
+        }
+        for origin in outcomes.refused.drain(..).map(as_refused) {
+            if !log.holds(origin) {
+                let held = log.message(&[] as &[(Place, Vec<u8>)], Some(origin), &[]);
+                debug_assert!(held.is_ok(), "an identifier is not too large");
+            }
+        }
         SafeAt::of_messages(log.end())
     }
 
@@ -214,6 +231,7 @@ impl Durable {
         let mut log = self.spool.begin();
         queue.end();
         log.drop_queue(queue.id());
+        log.drop_queue(queue.refused_id());
     }
 
     /// Whether messages should not be taken in as fast as they come: the disk is behind, or fails.

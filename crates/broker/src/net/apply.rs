@@ -101,6 +101,7 @@ impl<S: Stream> ConnectionTask<S> {
             Ok(()) if publication.topic.as_bytes() == ReportCarrier::TOPIC.as_bytes() => {
                 self.published_report(&publication, now)
             }
+            Ok(()) if self.is_refused_again(&publication) => ReasonCode::QuotaExceeded,
             Ok(()) => {
                 let published = self.publisher.publish(&self.shared.router, &publication, now);
                 if let Some(ack) = publication.ack {
@@ -109,6 +110,9 @@ impl<S: Stream> ConnectionTask<S> {
                     // No packet is larger.
                     let bytes = (publication.topic.as_bytes().len() + publication.payload.len()) as u32;
                     self.batch_bytes = self.batch_bytes.saturating_add(bytes);
+                    if published.reason.is_error() {
+                        self.refused_while_collecting(&published);
+                    }
                 }
                 return Ok(());
             }

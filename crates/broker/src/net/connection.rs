@@ -166,6 +166,8 @@ pub(super) struct Ready {
     timer: bool,
     /// A packet that has begun does not go on.
     overdue: bool,
+    /// A message that found no room has been left unanswered for long enough.
+    unanswered: bool,
 }
 
 impl<S: Stream> ConnectionTask<S> {
@@ -189,7 +191,12 @@ impl<S: Stream> ConnectionTask<S> {
         } = accepted;
         Self {
             home,
-            publisher: Publisher::of(&shared.router, &lease.client.receiver(), &lease.client.id),
+            publisher: Publisher::of(
+                &shared.router,
+                &lease.client.receiver(),
+                &lease.client.id,
+                connection.version().is_v5(),
+            ),
             acks: Vec::new(),
             batch_bytes: 0,
             held_back: None,
@@ -263,6 +270,9 @@ impl<S: Stream> ConnectionTask<S> {
             Some(control) => return Err(End::Control(control)),
             None => {}
         }
+        if ready.unanswered {
+            return Err(End::Unanswered);
+        }
         if let Some(answer) = ready.answer {
             self.reauthenticated(answer, now)?;
         }
@@ -306,7 +316,7 @@ impl<S: Stream> ConnectionTask<S> {
             return false;
         }
         let held_bytes = self.storing.as_ref().map_or(0, |storing| storing.held_bytes());
-        held_bytes >= OUT_FULL || self.holds_much_back() || self.waits_for_disk()
+        held_bytes >= OUT_FULL || self.holds_much_back() || self.waits_for_disk() || self.is_ending_unanswered()
     }
 
     /// Writes what waits, then gathers what else can be done.
@@ -361,8 +371,9 @@ impl<S: Stream> ConnectionTask<S> {
         if let Some(timer) = &mut self.timer {
             ready.timer = timer.as_mut().poll(context).is_ready();
         }
-        let Ready { read, resumed, control, sent, more_retained, answer, timer, overdue: _ } = &ready;
-        let input = read.is_some() || *resumed || control.is_some() || answer.is_some();
+        ready.unanswered = self.held_back.is_some() && self.poll_unanswered(context);
+        let Ready { read, resumed, control, sent, more_retained, answer, timer, overdue: _, unanswered } = &ready;
+        let input = read.is_some() || *resumed || control.is_some() || answer.is_some() || *unanswered;
         if input || *sent || *more_retained || *timer {
             return Poll::Ready(Ok(ready));
         }

@@ -32,6 +32,8 @@ pub(super) enum End {
     Stalled,
     /// A packet of so many bytes found no memory in its owner's account.
     NoMemory(usize),
+    /// It published a message that found no room, at a version that has no word for that.
+    Unanswered,
     /// It waits for an answer that is larger than its Maximum Packet Size.
     AnswerTooLarge(PacketType),
 }
@@ -61,6 +63,10 @@ impl<S: Stream> ConnectionTask<S> {
             End::Revoked => {
                 tracing::info!(%peer, ?client, "no longer authorized");
                 Some(ReasonCode::NotAuthorized)
+            }
+            End::Unanswered => {
+                tracing::info!(%peer, ?client, "closing: a message found no room, and MQTT 3.1.1 has no refusal");
+                None
             }
             End::AnswerTooLarge(packet) => {
                 tracing::info!(%peer, ?client, %packet, "answer is larger than the client takes");

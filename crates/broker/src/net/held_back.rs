@@ -2,12 +2,14 @@
 //! order `[MQTT-4.6.0-2]`, `[MQTT-4.6.0-3]`; SUBACKs and UNSUBACKs in another, so that neither waits for the other.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tenbin_codec::{Packet, ReasonCode};
 use tenbin_session::PendingAck;
+use tokio::time::Sleep;
 
 use super::connection::ConnectionTask;
 use super::ending::End;
@@ -26,6 +28,8 @@ pub(super) struct HeldBack {
     unsafe_bytes: VecDeque<(SafeAt, usize)>,
     /// For these messages.
     charge: Option<Charge>,
+    /// The connection ends then, since a message stays unanswered: its client cannot be told of the refusal.
+    end: Option<Pin<Box<Sleep>>>,
 }
 
 type Woken = (SafeAt, Waker, Option<AskedWake>);
@@ -56,6 +60,25 @@ impl<S: Stream> ConnectionTask<S> {
             }
             _ => self.acknowledge(ack, reason, now),
         }
+    }
+
+    /// A message is left unanswered: nothing more is read, and the connection ends after a pause, so that a client that
+    /// comes back at once and sends it again does so once a second at most.
+    pub(super) fn end_unanswered(&mut self) {
+        let end = || Box::pin(tokio::time::sleep(UNANSWERED));
+        self.held_back.get_or_insert_default().end.get_or_insert_with(end);
+    }
+
+    #[inline]
+    pub(super) fn is_ending_unanswered(&self) -> bool {
+        self.held_back.as_ref().is_some_and(|held| held.end.is_some())
+    }
+
+    /// Whether that pause is over, and all that was taken is acknowledged.
+    pub(super) fn poll_unanswered(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(held) = &mut self.held_back else { return false };
+        let is_due = held.end.as_mut().is_some_and(|end| end.as_mut().poll(context).is_ready());
+        is_due && held.acks.waiting.is_empty() && held.answers.waiting.is_empty()
     }
 
     /// The acknowledgements of a batch have been written or wait.
@@ -106,8 +129,8 @@ impl<S: Stream> ConnectionTask<S> {
 
     /// Writes what is safe by now, and has us woken for the rest; whether anything was written.
     pub(super) fn release_held_back(&mut self, context: &mut Context<'_>) -> bool {
-        let Some(mut held) = self.held_back.take() else { return false };
         let Some(durable) = self.shared.durable.as_ref().map(Arc::clone) else { return false };
+        let Some(mut held) = self.held_back.take() else { return false };
         let (before, now) = (held.len(), Instant::now());
         while let Some((ack, reason)) = held.acks.next(context.waker(), &durable) {
             self.acknowledge(ack, reason, now);
@@ -126,6 +149,7 @@ impl<S: Stream> ConnectionTask<S> {
     pub(super) fn forget_who_is_woken(&mut self) {
         if let Some(held) = &mut self.held_back {
             (held.acks.woken, held.answers.woken) = (None, None);
+            held.end = held.end.take().map(|end| Box::pin(tokio::time::sleep_until(end.deadline())));
         }
     }
 }
@@ -162,7 +186,7 @@ impl HeldBack {
     }
 
     fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len() == 0 && self.end.is_none()
     }
 }
 
@@ -197,6 +221,8 @@ fn is_safe(safe_at: SafeAt, durable: Option<&Durable>) -> bool {
     durable.is_none_or(|durable| durable.is_safe(safe_at))
 }
 
+/// For how long a client that cannot be told of a refusal is not read from before its connection ends.
+const UNANSWERED: Duration = Duration::from_secs(1);
 /// Answers that wait of one connection, before it is read from again.
 const ANSWERS_MAX: usize = 1024;
 /// Of any broker. More can only be of one message that comes again and again.

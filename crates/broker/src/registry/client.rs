@@ -10,6 +10,7 @@ use tenbin_codec::{Text, TopicFilter, Will};
 use tenbin_session::Session;
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 
+use super::partly_refused::PartlyRefused;
 use super::subscriptions::Subscriptions;
 use super::{CountedSession, NoClaim};
 use crate::auth::Rights;
@@ -45,8 +46,10 @@ pub(crate) struct ClientState {
     /// Messages under way; `None` while they are with a connection, and before the first. Boxed, as whatever a connected
     /// client needs no room for.
     pub(crate) session: Option<Box<Session>>,
-    /// What is under way of the last run is on disk: to be read when the client comes back.
+    /// Messages under way are on disk alone: to be read when the client comes back.
     pub(crate) has_unread: bool,
+    /// Boxed, as whatever few clients need.
+    pub(crate) partly_refused: Option<Box<PartlyRefused>>,
     pub(crate) subscriptions: Subscriptions,
     /// For the session itself, from its first lease to its end.
     pub(crate) charge: Option<Charge>,

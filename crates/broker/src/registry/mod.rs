@@ -2,6 +2,7 @@
 
 mod address_quota;
 mod client;
+mod partly_refused;
 mod remembered_speeds;
 mod subscriptions;
 
@@ -14,6 +15,7 @@ use tenbin_codec::Text;
 use crate::auth::Principal;
 pub(crate) use address_quota::{AddressQuota, CountedSession, OverQuota, SessionLimits};
 pub(crate) use client::{ChargedWill, Client, Lease, PendingWill, session_bytes};
+pub(crate) use partly_refused::PartlyRefused;
 pub(crate) use remembered_speeds::{KnownSpeed, RememberedSpeeds, SpeedChanges, SpeedKey, SpeedLimits};
 pub(crate) use subscriptions::SubscriptionLimits;
 

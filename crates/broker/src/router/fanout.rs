@@ -321,6 +321,11 @@ impl Fanout {
         std::mem::take(&mut self.waiting_with_groups)
     }
 
+    /// A receiver has no room for the message that is being published.
+    pub(super) fn refuse_this(&mut self) {
+        self.refused.push(self.message);
+    }
+
     /// A share group had no room for this message.
     pub(super) fn refuse(&mut self, message: u32) {
         self.refused.push(message);

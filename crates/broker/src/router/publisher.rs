@@ -14,12 +14,12 @@ use tenbin_session::Publication;
 use super::choice::{Choice, Question};
 use super::fanout::Fanout;
 use super::held_key;
-use super::matches::{MatchSet, Route, Terms};
+use super::matches::{MatchSet, Route, Target, Terms};
 use super::message::{Message, Share, To};
 use super::route_cache::RouteCache;
 use super::shared::{GroupMember, dispatch};
 use super::{NotRetained, Receiver, Router};
-use crate::durable::SafeAt;
+use crate::durable::{Durable, PublisherId, SafeAt, as_refused};
 use crate::outbox::Outbox;
 
 /// One publisher's way into the router, and what it remembers of it.
@@ -42,6 +42,10 @@ pub(crate) struct Published {
     pub(crate) safe_at: SafeAt,
     /// Its number in the batch, by which [`Flushed::refused`] names it; 0 at QoS 0.
     pub(crate) message: u32,
+    /// Who was to have it, those included that are known to refuse it.
+    pub(crate) receivers: u32,
+    /// So many of them refuse it, as far as is known.
+    pub(crate) refusals: u32,
 }
 
 /// What became of a batch.
@@ -64,15 +68,19 @@ struct Origin {
     client: u64,
     /// The publisher's own queue, if it is a client.
     own: Option<Arc<Outbox>>,
+    /// The publisher can be told of a refusal (MQTT 5.0), or nobody asks.
+    tells_refusals: bool,
     /// It was among the receivers since the last [`Publisher::take_reached_itself`].
     reached_itself: bool,
     rng: Rng,
 }
 
 impl Publisher {
-    /// For the connection of `receiver`, whose Client Identifier is `client_id`.
-    pub(crate) fn of(router: &Router, receiver: &Receiver, client_id: &Text) -> Self {
+    /// For the connection of `receiver`, whose Client Identifier is `client_id`. `tells_refusals`: its acknowledgements have
+    /// Reason Codes.
+    pub(crate) fn of(router: &Router, receiver: &Receiver, client_id: &Text, tells_refusals: bool) -> Self {
         let mut publisher = Self::new(router, receiver.number, client_id);
+        publisher.origin.tells_refusals = tells_refusals;
         publisher.origin.own = Some(Arc::clone(&receiver.outbox));
         publisher
     }
@@ -82,7 +90,10 @@ impl Publisher {
         let client = held_key::of_client(router.hash(client_id.as_bytes()));
         // The hasher's keys are random, and differ from call to call.
         let rng = Rng::new(RandomState::new().hash_one(number));
-        Self { routes: None, origin: Origin { number, client, own: None, reached_itself: false, rng } }
+        Self {
+            routes: None,
+            origin: Origin { number, client, own: None, tells_refusals: true, reached_itself: false, rng },
+        }
     }
 
     /// Routes one message to everybody who wants it. The receivers have it after [`Publisher::flush`].
@@ -96,32 +107,42 @@ impl Publisher {
         if publication.retain {
             match router.retain(publication, self.origin.own.is_none(), now) {
                 Ok(at) => safe_at = at,
-                Err(NotRetained::Refused(reason)) => return Published { reason, safe_at, message: 0 },
+                Err(NotRetained::Refused(reason)) => return refuse_at_once(publication, reason),
+                // Who is not told sends it again: then nobody has got it before.
+                Err(NotRetained::DiskBehind) if !self.origin.tells_refusals => {
+                    return refuse_at_once(publication, ReasonCode::QuotaExceeded);
+                }
                 Err(NotRetained::DiskBehind) => is_disk_behind = true,
             }
         }
         let matches = self.origin.routes(&mut self.routes).find(router, &publication.topic);
-        let mut delivered = Delivered { is_over_quota: is_disk_behind, is_wanted: publication.retain };
-        let (reason, is_full, number) = FANOUT.with_borrow_mut(|fanout| {
+        if !self.origin.tells_refusals && self.origin.waits_for_disk(router, matches, publication) {
+            return refuse_at_once(publication, ReasonCode::QuotaExceeded);
+        }
+        // The store of retained messages counts as one that has no room.
+        let refusals = u32::from(is_disk_behind);
+        let mut delivered = Delivered { is_wanted: publication.retain, receivers: refusals, refusals };
+        let (is_full, message) = FANOUT.with_borrow_mut(|fanout| {
             // Messages of QoS 0 mostly do without.
             let number = if publication.qos.is_acknowledged() { fanout.begin_message() } else { 0 };
-            let is_held = router.durable.is_some() && self.origin.hold(publication, fanout);
+            let held = if router.durable.is_some() { self.origin.hold(publication, fanout) } else { None };
             if !matches.is_empty() {
                 let may_be_kept = router.durable.is_some();
                 let mut message =
                     Message::new(publication, matches.topic, may_be_kept, number, router.clock.moment(now));
                 self.origin.deliver(router, matches, &mut message, fanout, &mut delivered);
             }
-            let reason = delivered.reason();
-            if is_held && reason.is_error() {
-                fanout.release(); // [MQTT-4.3.3-9]
+            if delivered.refusals > 0 && number != 0 {
+                let has_reached_some = delivered.refusals < delivered.receivers;
+                self.origin.refuse(delivered.refusals, has_reached_some, held, fanout);
             }
-            (reason, fanout.is_full(), number)
+            (fanout.is_full(), number)
         });
         if is_full {
             self.origin.hand_over(router, now);
         }
-        Published { reason, safe_at, message: number }
+        let Delivered { receivers, refusals, .. } = delivered;
+        Published { reason: delivered.reason(), safe_at, message, receivers, refusals }
     }
 
     /// As [`Publisher::publish`], for a message to a topic that was published to lately, and may be again: if it may,
@@ -180,15 +201,17 @@ impl Publisher {
 struct Delivered {
     /// Somebody has subscribed to it, or will.
     is_wanted: bool,
-    /// One of them can be kept no more for.
-    is_over_quota: bool,
+    /// Sessions, share groups, and the store of retained messages where that refuses it.
+    receivers: u32,
+    /// So many of them have no room.
+    refusals: u32,
 }
 
 impl Delivered {
     /// What the publisher is told.
     fn reason(self) -> ReasonCode {
         match self {
-            Self { is_over_quota: true, .. } => ReasonCode::QuotaExceeded,
+            Self { refusals: 1.., .. } => ReasonCode::QuotaExceeded,
             Self { is_wanted: true, .. } => ReasonCode::Success,
             Self { is_wanted: false, .. } => ReasonCode::NoMatchingSubscribers,
         }
@@ -231,14 +254,26 @@ impl Origin {
         }
     }
 
-    /// Keeps the Packet Identifier of a QoS 2 message whose publisher is known after a restart `[MQTT-4.3.3-10]`; whether
-    /// that is so.
-    fn hold(&self, publication: &Publication, fanout: &mut Fanout) -> bool {
+    /// Keeps the Packet Identifier of a QoS 2 message whose publisher is known after a restart `[MQTT-4.3.3-10]`, if it is.
+    fn hold(&self, publication: &Publication, fanout: &mut Fanout) -> Option<PublisherId> {
         let ack = publication.ack.filter(|ack| ack.qos == QoS::ExactlyOnce);
         let queue = ack.and_then(|_| self.own.as_ref()?.keeps_in());
         let held = ack.zip(queue).map(|(ack, queue)| queue.publishes(ack.packet_id));
         held.into_iter().for_each(|held| fanout.hold(held));
-        held.is_some()
+        held
+    }
+
+    /// So many receivers refuse the message. Whoever can be told keeps no Packet Identifier `[MQTT-4.3.3-9]`, but where others
+    /// have got the message that is known after a restart too.
+    #[cold]
+    fn refuse(&self, refusals: u32, has_reached_some: bool, held: Option<PublisherId>, fanout: &mut Fanout) {
+        if self.tells_refusals || !has_reached_some {
+            fanout.release();
+        }
+        if let Some(held) = held.filter(|_| self.tells_refusals && has_reached_some) {
+            fanout.hold(as_refused(held));
+        }
+        (0..refusals).for_each(|_| fanout.refuse_this());
     }
 
     fn deliver(
@@ -270,12 +305,13 @@ impl Origin {
                 self.reached_itself |= target.number == self.number;
                 let is_acknowledged = message.is_acknowledged_by(terms);
                 let kept = if message.is_kept_for(terms) { target.outbox.collects_in() } else { None };
+                delivered.receivers += 1;
                 if is_acknowledged
                     && (target.outbox.is_over_quota(message.now.at)
                         || (kept.is_some() && !self.takes_room(router, matches, message, fanout)))
                 {
                     target.outbox.refuse(target.number);
-                    delivered.is_over_quota = true;
+                    delivered.refusals += 1;
                 } else {
                     let to = To { number: target.number, outbox: &target.outbox, kept };
                     message.add_to(fanout, to, terms, Share::NONE, following == 0);
@@ -291,6 +327,27 @@ impl Origin {
         let places = matches.targets.len() + matches.groups.len();
         let bytes = RECORD_BYTES + message.packet_bytes as usize + PLACE_BYTES * places;
         fanout.take_room(router.durable(), bytes, self.own.is_none())
+    }
+
+    /// Whether a message has to be kept for somebody, and the disk has no room. To be asked for a publisher that is not told:
+    /// it sends the message again, so nobody gets it before.
+    fn waits_for_disk(&self, router: &Router, matches: &MatchSet, publication: &Publication) -> bool {
+        let places = matches.targets.len() + matches.groups.len();
+        let topic = publication.topic.as_bytes().len();
+        let bytes = RECORD_BYTES + topic + publication.payload.len() + PLACE_BYTES * places;
+        let has_room = |durable: &Durable| durable.has_room(bytes);
+        if !publication.qos.is_acknowledged() || router.durable().is_none_or(has_room) {
+            return false;
+        }
+        let is_kept = |target: &Target| {
+            let is_wanted = target.terms_for(self.number).is_some_and(|terms| terms.qos.is_acknowledged());
+            is_wanted && target.outbox.collects_in().is_some()
+        };
+        let mut targets = matches.targets.iter().filter(|target| is_kept(target));
+        let target = targets.next().inspect(|target| target.outbox.refuse(target.number));
+        let mut groups = matches.groups.iter().filter(|route| route.group.stored().is_some());
+        let group = groups.next().inspect(|route| route.group.refuse());
+        target.is_some() || group.is_some()
     }
 
     fn deliver_to_groups(
@@ -311,11 +368,16 @@ impl Origin {
                 || (is_kept && !self.takes_room(router, matches, message, fanout))
             {
                 route.group.refuse();
-                *delivered = Delivered { is_wanted: true, is_over_quota: true };
+                delivered.is_wanted = true;
+                delivered.receivers += 1;
+                delivered.refusals += 1;
                 continue;
             }
             match self.deliver_to_group(router, route, message, fanout, following == 0 && !ended) {
-                true => delivered.is_wanted = true,
+                true => {
+                    delivered.is_wanted = true;
+                    delivered.receivers += 1;
+                }
                 false => ended = true,
             }
         }
@@ -324,7 +386,9 @@ impl Origin {
             let known = matches.groups.iter().map(|route| Arc::as_ptr(&route.group)).collect::<FxHashSet<_>>();
             for route in &router.matches(message.name).groups {
                 if !known.contains(&Arc::as_ptr(&route.group)) {
-                    delivered.is_wanted |= self.deliver_to_group(router, route, message, fanout, false);
+                    let is_taken = self.deliver_to_group(router, route, message, fanout, false);
+                    delivered.is_wanted |= is_taken;
+                    delivered.receivers += u32::from(is_taken);
                 }
             }
         }
@@ -387,6 +451,16 @@ impl Origin {
 /// Of a message on disk, about: beside its packet, and for each of its receivers, whose acknowledgement needs room too.
 const RECORD_BYTES: usize = 64;
 const PLACE_BYTES: usize = 120;
+
+/// A message that cannot be retained: nobody gets it.
+#[cold]
+fn refuse_at_once(publication: &Publication, reason: ReasonCode) -> Published {
+    let message = FANOUT.with_borrow_mut(|fanout| {
+        let is_acknowledged = publication.qos.is_acknowledged();
+        is_acknowledged.then(|| fanout.begin_message()).inspect(|_| fanout.refuse_this()).unwrap_or(0)
+    });
+    Published { reason, safe_at: SafeAt::NOW, message, receivers: 1, refusals: 1 }
+}
 
 thread_local! {
     /// Collects a batch: one a thread, not one a connection, most of which are idle. A batch is published and flushed

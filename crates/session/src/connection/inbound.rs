@@ -117,6 +117,7 @@ impl Connection {
             properties: publish.properties,
             subscription_identifiers: publish.subscription_identifiers,
             ack,
+            is_resent: publish.dup,
         }))
     }
 
