@@ -128,6 +128,8 @@ fn a_write_that_was_not_finished_is_told_from_damage() {
     let at = position(&bytes, b"second");
     bytes[at..at + 6].fill(0);
     fs::write(&path, bytes).expect("ours to write");
+    assert_eq!(tenbin(&["check"], stage.path()).code, 1, "it was confirmed");
+    fs::remove_file(stage.path().join("spool/confirmed")).expect("ours to remove");
     let checked = tenbin(&["check"], stage.path());
     assert_eq!(checked.code, 0, "{}", checked.printed);
     let wanted = format!("note: {}: offset ", path.display());

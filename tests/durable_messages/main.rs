@@ -11,6 +11,7 @@ mod support;
 
 mod aliases;
 mod crash;
+mod damage;
 mod drained_disk;
 mod full_disk;
 mod half_way;

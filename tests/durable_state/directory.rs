@@ -75,6 +75,10 @@ fn a_damaged_journal_is_named_and_is_as_it_was_and_a_torn_one_is_told_of_and_kep
         assert!(std::fs::read(&journal).expect("ours to read") == damaged);
     }
     std::fs::write(&journal, &whole[..end - 50]).expect("ours to write");
+    let said = stage.refusal();
+    assert!(said.contains("0.jnl: confirmed changes are damaged, or missing"), "{said}");
+    // As a power cut leaves it, before anything said that it was confirmed.
+    std::fs::remove_file(stage.path().join("state.confirmed")).expect("ours to remove");
     let broker = stage.start();
     broker.log().wait_for(&["left out of the state: a change that was torn", ".torn"], PATIENCE);
     let mut client = broker.v5("client");

@@ -56,7 +56,20 @@ impl BrokerProcess {
         Self::spawn((command, data), 1)
     }
 
-    fn spawn((mut command, data): (Command, Option<TempDir>), wanted: usize) -> Self {
+    /// As [`BrokerProcess::start_exactly`], for one that may not start: then its exit status, and what it said.
+    pub(crate) fn try_start(arguments: &[&str]) -> Result<Self, (ExitStatus, Vec<String>)> {
+        Self::try_spawn(command(arguments), 1)
+    }
+
+    fn spawn(command: (Command, Option<TempDir>), wanted: usize) -> Self {
+        Self::try_spawn(command, wanted)
+            .unwrap_or_else(|(status, said)| panic!("the broker did not start, {status}:\n{}", said.join("\n")))
+    }
+
+    fn try_spawn(
+        (mut command, data): (Command, Option<TempDir>),
+        wanted: usize,
+    ) -> Result<Self, (ExitStatus, Vec<String>)> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the built command can be started");
         let output = Lines::collect(child.stdout.take().expect("piped"));
@@ -66,11 +79,13 @@ impl BrokerProcess {
         while broker.addresses.len() < wanted {
             broker.start_lines = output.all();
             broker.addresses = broker.start_lines.iter().filter_map(|line| address_in(line)).collect();
-            let ended = broker.child.try_wait().expect("our own child").is_some();
-            assert!(!ended && Instant::now() < until, "the broker did not start:\n{}", broker.log.all().join("\n"));
+            if let Some(status) = broker.child.try_wait().expect("our own child") {
+                return Err((status, broker.log.to_end(PATIENCE)));
+            }
+            assert!(Instant::now() < until, "the broker did not start:\n{}", broker.log.all().join("\n"));
             std::thread::sleep(Duration::from_millis(2));
         }
-        broker
+        Ok(broker)
     }
 
     /// Runs `tenbin broker` with arguments that keep it from starting: its exit status, and what it said.

@@ -29,6 +29,7 @@
 
 mod batch;
 mod committer;
+mod confirmed;
 mod disk;
 mod health;
 mod index;

@@ -16,6 +16,8 @@
 
 mod backend;
 mod committer;
+mod confirmed;
+mod files;
 mod fjall_backend;
 mod health;
 mod journal;
@@ -43,7 +45,7 @@ pub use table::Table;
 pub use wakers::Wake;
 
 use crate::{LockedDirectory, MessageFiles, Mismatch, StoreId, identity};
-use backend::{Opener, Opening};
+use backend::{Opener, Opening, guarded};
 use committer::Committer;
 use fjall_backend::FjallBackend;
 use shared::Shared;
@@ -53,6 +55,8 @@ use shared::Shared;
 pub struct State {
     shared: Arc<Shared>,
     path: PathBuf,
+    /// As they were when it was opened.
+    sums: files::Sums,
     id: StoreId,
     committer: Option<JoinHandle<()>>,
 }
@@ -127,13 +131,15 @@ impl State {
         check: impl FnOnce(identity::State) -> Result<(), OpenError>,
     ) -> Result<Self, OpenError> {
         let failed = |error| OpenError::Backend(path.to_owned(), error);
-        let mut backend = open(Opening::First).map_err(failed)?;
+        let sums = files::sums(path).unwrap_or_default();
+        let mut backend =
+            guarded(|| open(Opening::First)).map_err(|error| failed(files::name_damaged(path, &error)))?;
         let id = check_version(&mut *backend, path, check)?;
         let shared = Arc::new(Shared::new(options, backend));
         let committer = Committer::new(Arc::clone(&shared), open, on_health);
         let thread = std::thread::Builder::new().name("tenbin-state".to_owned());
         let committer = thread.spawn(move || committer.run()).map_err(|error| failed(error.into()))?;
-        Ok(Self { shared, path: path.to_owned(), id, committer: Some(committer) })
+        Ok(Self { shared, path: path.to_owned(), sums, id, committer: Some(committer) })
     }
 
     /// Shows every key of `table` and what is there on disk, in the order of the keys. Changes that are not durable yet
@@ -144,7 +150,9 @@ impl State {
     pub fn scan(&self, table: Table, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), BackendError> {
         let backend = self.shared.backend.lock().unwrap_or_else(PoisonError::into_inner);
         match &*backend {
-            Some(backend) => backend.scan(table, visit),
+            Some(backend) => {
+                guarded(|| backend.scan(table, visit)).map_err(|error| files::name_damaged(&self.path, &error))
+            }
             None => Err(BackendError::new("the database is closed after a failure")),
         }
     }
@@ -207,6 +215,12 @@ impl State {
         self.shared.health()
     }
 
+    /// All tables were read, and are whole: if a file is damaged later, the next start can name it.
+    pub fn found_whole(&self) {
+        // Without them an error names no file.
+        let _ = files::keep_sums(&self.path, &self.sums);
+    }
+
     /// Of the store that it is a part of.
     pub fn id(&self) -> StoreId {
         self.id
@@ -229,6 +243,8 @@ impl Drop for State {
         if let Some(committer) = self.committer.take() {
             // One that has panicked has said so.
             let _ = committer.join();
+            // Without them an error of the next start names no file.
+            let _ = files::sums(&self.path).and_then(|sums| files::keep_sums(&self.path, &sums));
         }
     }
 }
@@ -271,16 +287,16 @@ fn check_version(
     path: &Path,
     check: impl FnOnce(identity::State) -> Result<(), OpenError>,
 ) -> Result<StoreId, OpenError> {
-    let failed = |error| OpenError::Backend(path.to_owned(), error);
+    let failed = |error| OpenError::Backend(path.to_owned(), files::name_damaged(path, &error));
     let mut batch = Batch::default();
     let mut found = None;
-    if has_known_version(backend, path).map_err(failed)?? {
+    if guarded(|| has_known_version(backend, path)).map_err(failed)?? {
         let mut visit = |key: &[u8], value: &[u8]| {
             if key == ID_KEY {
                 found = StoreId::from_bytes(value);
             }
         };
-        backend.scan(Table::Meta, &mut visit).map_err(failed)?;
+        guarded(|| backend.scan(Table::Meta, &mut visit)).map_err(failed)?;
         check(found.map_or(identity::State::Unnamed, identity::State::Named))?;
     } else {
         check(identity::State::New)?;

@@ -50,6 +50,7 @@ pub(crate) fn load(shared: &Shared, durable: &Durable) -> Result<(), StoreError>
     loading.speeds()?;
     let records = loading.will_records()?;
     let wills = records.len();
+    durable.state.found_whole();
     // Nothing fails any more. Before the Wills, which may change the same things anew.
     durable.make(&std::mem::take(&mut loading.changes));
     // Last: there is somebody to receive them.

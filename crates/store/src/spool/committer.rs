@@ -10,6 +10,7 @@ use std::{
 };
 
 use super::{
+    confirmed::Confirmed,
     disk::{Disk, DiskFile, write_all},
     log::Failure,
     names::Position,
@@ -51,8 +52,11 @@ pub(super) struct Committer {
     reclaim: Reclaim,
     written: Position,
     synced: Position,
+    /// `confirmed` says so.
+    told: Position,
     /// What was written to this segment, is not in memory, and may be lost since a confirmation failed.
     doubted: Option<(u32, Range<u32>)>,
+    confirmed: Confirmed,
     last_sync: Instant,
     sync_ns: u64,
     pause: Pause,
@@ -99,6 +103,7 @@ impl Committer {
             let log = shared.log();
             (log.options, log.synced)
         };
+        let confirmed = Confirmed::of(&*disk);
         let Beginning { prepared, rest, spares } = beginning;
         let last_number = last.map_or(0, |(number, _)| number);
         let made = match (&prepared, rest) {
@@ -118,7 +123,9 @@ impl Committer {
             to_cut: last.filter(|_| rest.is_none()),
             written: synced,
             synced,
+            told: synced,
             doubted: None,
+            confirmed,
             last_sync: Instant::now(),
             sync_ns: 0,
             pause: Pause::default(),
@@ -422,6 +429,10 @@ impl Committer {
             self.written = self.synced;
             self.retry_after.map_or(RETRY_FIRST, |before| (before * 2).min(RETRY_MAX))
         });
+        if self.synced > self.told {
+            self.told = self.synced;
+            self.confirmed.write(self.synced);
+        }
         let mut log = self.shared.log();
         log.synced = self.synced;
         // Where nobody asks for confirmation nothing is kept for the case that it fails.

@@ -3,6 +3,7 @@
 use std::{cmp::Reverse, collections::BTreeSet, error::Error, fmt, io, ops::Range, path::PathBuf};
 
 use super::{
+    confirmed,
     disk::{Disk, write_all},
     index::Index,
     names::Position,
@@ -109,7 +110,13 @@ pub(super) fn examine(disk: &dyn Disk) -> Result<Examined, OpenError> {
     let names = disk.list().map_err(|error| OpenError::Io { path: disk.path(""), error })?;
     let numbers: BTreeSet<u32> = names.iter().filter_map(|name| number_of(name)).collect();
     let mut left_over: Vec<String> = names.into_iter().filter(|name| is_spare(name)).collect();
-    let newest = newest(disk, &numbers)?;
+    let mark = confirmed::read(disk).unwrap_or_default();
+    let newest = newest(disk, &numbers, mark)?;
+    if let Some(missing) =
+        newest.as_ref().map_or(0, |newest| newest.number).checked_add(1).filter(|&next| next <= mark.segment())
+    {
+        return Err(OpenError::Missing(disk.path(&log_name(missing))));
+    }
     let Some(Newest { number: newest, oldest, confirmed }) = newest else {
         left_over.extend(numbers.iter().map(|&number| log_name(number)));
         let index = Index::new(Segments::starting_at(FIRST_NUMBER));
@@ -212,8 +219,8 @@ struct Newest {
 
 /// Goes back from the highest number to the first segment that was begun. Those above it were made ahead, or their first
 /// write was never confirmed.
-fn newest(disk: &dyn Disk, numbers: &BTreeSet<u32>) -> Result<Option<Newest>, OpenError> {
-    let mut confirmed = Position::default();
+fn newest(disk: &dyn Disk, numbers: &BTreeSet<u32>, mark: Position) -> Result<Option<Newest>, OpenError> {
+    let mut confirmed = mark;
     let mut above = None;
     for &number in numbers.iter().rev() {
         // They are made in a row: above one that is not there, none can be.

@@ -1,5 +1,6 @@
 use std::fmt;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustc_hash::FxHashMap;
 
@@ -115,6 +116,15 @@ impl BackendError {
     pub fn new(words: impl fmt::Display) -> Self {
         Self(words.to_string().replace(['\r', '\n'], " "))
     }
+}
+
+/// The database panics where it finds some kinds of damage.
+pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, BackendError>) -> Result<T, BackendError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let words = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        let words = words.unwrap_or("no words");
+        Err(BackendError::new(format_args!("a file is damaged, which makes the database panic: {words}")))
+    })
 }
 
 impl fmt::Display for BackendError {

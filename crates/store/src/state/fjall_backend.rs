@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
 use super::backend::Opening;
+use super::confirmed::{self, Confirmed};
+use super::files;
 use super::journal::{self, Cut, Unconfirmed};
 use super::{Backend, BackendError, Batch, Table};
 use crate::Sync;
@@ -23,6 +25,7 @@ pub(super) struct FjallBackend {
     /// A key with its table, to be looked up: reused memory.
     key: Vec<u8>,
     cut: Option<Cut>,
+    confirmed: Confirmed,
 }
 
 impl FjallBackend {
@@ -43,16 +46,20 @@ impl FjallBackend {
         if opening == Opening::AfterFailedSync {
             flush(&keyspace)?;
             drop((keyspace, database));
+            confirmed::forget(path)?;
             journal::clear(path)?;
             (keyspace, database) = open(path).map_err(|error| explain(&error))?;
         }
-        Ok(Self { keyspace, database, key: Vec::new(), cut })
+        Ok(Self { keyspace, database, key: Vec::new(), cut, confirmed: Confirmed::of(path) })
     }
 }
 
 /// Which changes may be torn is the matter of whoever wrote them: one that does not confirm each leaves a mark, which the
 /// next one that does takes away when all that it has found is confirmed.
 fn mend(path: &Path, sync: Sync) -> Result<Option<Cut>, BackendError> {
+    if path.join("keyspaces").exists() {
+        files::require(path)?;
+    }
     let mark = mark(path);
     let is_marked = mark.try_exists()?;
     let unconfirmed = if is_marked { Unconfirmed::Any } else { Unconfirmed::LastBatch };
@@ -98,20 +105,26 @@ fn flush(keyspace: &Keyspace) -> Result<(), BackendError> {
 impl Backend for FjallBackend {
     fn apply(&mut self, batch: &Batch) -> Result<(), BackendError> {
         let mut writes = self.database.batch();
+        let mut bytes = journal::BATCH_BYTES;
         for (table, key, value) in batch.iter() {
             self.key.clear();
             self.key.push(table as u8);
             self.key.extend_from_slice(key);
+            bytes += journal::ITEM_BYTES + self.key.len() + value.map_or(0, <[u8]>::len);
             match value {
                 Some(value) => writes.insert(&self.keyspace, &self.key[..], value),
                 None => writes.remove(&self.keyspace, &self.key[..]),
             }
         }
-        writes.commit().map_err(|error| explain(&error))
+        writes.commit().map_err(|error| explain(&error))?;
+        self.confirmed.grow(bytes);
+        Ok(())
     }
 
     fn sync(&mut self) -> Result<(), BackendError> {
-        self.database.persist(PersistMode::SyncData).map_err(|error| explain(&error))
+        self.database.persist(PersistMode::SyncData).map_err(|error| explain(&error))?;
+        self.confirmed.write();
+        Ok(())
     }
 
     fn cut_off(&self) -> Option<String> {

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::BackendError;
+use super::{BackendError, confirmed};
 
 /// The end of a journal that was cut off; the text is one line.
 #[derive(Debug)]
@@ -62,6 +62,9 @@ pub(super) fn mend(directory: &Path, unconfirmed: Unconfirmed) -> Result<Option<
     }
     let bytes = fs::read(newest)?;
     let found = Found::of(&bytes);
+    if !has_confirmed(directory, newest, &found) {
+        return Err(damaged(newest, found.whole, "confirmed changes are damaged, or missing"));
+    }
     if found.whole == found.end {
         // The next batch must not be on the disk before these: a process that was killed may not have confirmed the last.
         File::open(newest)?.sync_all()?;
@@ -71,6 +74,20 @@ pub(super) fn mend(directory: &Path, unconfirmed: Unconfirmed) -> Result<Option<
         return Err(damaged(newest, found.whole, OTHERS_FOLLOW));
     }
     cut(newest, &bytes[found.whole..found.end], &found).map(Some)
+}
+
+/// Whether a newest journal has all that is known to be confirmed.
+fn has_confirmed(directory: &Path, newest: &Path, found: &Found) -> bool {
+    let Some((number, length)) = confirmed::read(directory) else { return true };
+    // One that is newer was begun after the older one had been confirmed, which is looked at for itself.
+    number_of(newest).is_none_or(|newest| newest > number || (newest == number && found.whole as u64 >= length))
+}
+
+/// Number and path of the newest journal, and where its last whole batch ends.
+pub(super) fn newest_end(directory: &Path) -> Result<Option<(u64, PathBuf, u64)>, BackendError> {
+    let Some(newest) = journals(directory)?.pop() else { return Ok(None) };
+    let end = Found::of(&fs::read(&newest)?).whole as u64;
+    Ok(number_of(&newest).map(|number| (number, newest, end)))
 }
 
 /// Cuts off what a failed write or confirmation has left, of which the writer has all. Whoever still has the file opened has
@@ -111,8 +128,10 @@ pub(super) fn look(directory: &Path, unconfirmed: Unconfirmed) -> Result<Vec<See
     let journals = journals(directory)?;
     let sealed = journals.len().saturating_sub(1);
     let seen = journals.into_iter().enumerate().map(|(place, journal)| {
-        let Found { whole, end, has_more } = Found::of(&fs::read(&journal)?);
-        let is_torn = place == sealed && (!has_more || unconfirmed == Unconfirmed::Any);
+        let found = Found::of(&fs::read(&journal)?);
+        let has_confirmed = has_confirmed(directory, &journal, &found);
+        let Found { whole, end, has_more } = found;
+        let is_torn = place == sealed && has_confirmed && (!has_more || unconfirmed == Unconfirmed::Any);
         Ok(Seen { journal, whole, end, is_torn })
     });
     seen.collect()
@@ -150,8 +169,9 @@ fn shorten(journal: &Path, len: usize) -> Result<(), BackendError> {
 fn damaged(journal: &Path, at: usize, words: &str) -> BackendError {
     let path = journal.display();
     BackendError::new(format_args!(
-        "journal {path}: {words}, from byte {at} on; to go on without all that is behind it, copy the file and shorten it \
-         to that length"
+        "journal {path}: {words}, from byte {at} on; to go on without all that is behind it, copy the file, shorten it to \
+         that length, and remove {}",
+        journal.parent().map(confirmed::path).unwrap_or_default().display()
     ))
 }
 
@@ -165,13 +185,16 @@ fn journals(directory: &Path) -> Result<Vec<PathBuf>, BackendError> {
     let mut journals = Vec::new();
     for entry in entries {
         let path = entry?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".jnl"));
-        if let Some(number) = name.and_then(|name| name.parse::<u64>().ok()) {
+        if let Some(number) = number_of(&path) {
             journals.push((number, path));
         }
     }
     journals.sort();
     Ok(journals.into_iter().map(|(_, path)| path).collect())
+}
+
+fn number_of(journal: &Path) -> Option<u64> {
+    journal.file_name()?.to_str()?.strip_suffix(".jnl")?.parse().ok()
 }
 
 /// What is in a journal.
@@ -282,11 +305,15 @@ impl fmt::Display for Cut {
 
 const OTHERS_FOLLOW: &str = "confirmed changes are damaged, or missing, and others follow";
 
+/// Of a batch, beside its items, and of an item, beside its key and its value.
+pub(super) const BATCH_BYTES: usize = 26;
+pub(super) const ITEM_BYTES: usize = 21;
+
 const START: u8 = 1;
 const ITEM: u8 = 2;
 const END: u8 = 3;
 const CLEAR: u8 = 4;
-const MAGIC: &[u8; 4] = b"FJL\x03";
+pub(super) const MAGIC: &[u8; 4] = b"FJL\x03";
 /// It knows 0, 1, 2 and 4.
 const VALUE_TYPE_MAX: u8 = 4;
 /// None and LZ4.

@@ -2,7 +2,6 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::unix::fs::symlink;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -10,7 +9,7 @@ use tempfile::TempDir;
 use super::backend::Opening;
 use super::fjall_backend::{FjallBackend, mark};
 use super::journal::{self, Seen, Unconfirmed};
-use super::{Backend as _, BackendError, OpenError, Table, has_known_version};
+use super::{Backend as _, BackendError, OpenError, Table, backend::guarded, has_known_version};
 use crate::{LockedDirectory, Sync};
 
 /// What the state of a directory holds, as opening it would find it. Nothing in the directory is changed.
@@ -79,12 +78,6 @@ impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Snapshot").field("path", &self.path).finish_non_exhaustive()
     }
-}
-
-/// The database minds some kinds of damage by a panic.
-fn guarded<T>(work: impl FnOnce() -> Result<T, BackendError>) -> Result<T, BackendError> {
-    let panicked = |_| Err(BackendError::new("what is there makes the database panic"));
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(panicked)
 }
 
 /// And what is not in it of the journals.
@@ -211,6 +204,9 @@ mod tests {
             drop(snapshot);
             flip(&path, offset);
         };
+        flipped(end - 60, (false, 19));
+        // As a power cut leaves it, before anything said that it was confirmed.
+        fs::remove_file(directory.path().join("state.confirmed")).unwrap();
         flipped(end - 60, (true, 19));
         flipped(end / 2, (false, 9));
         // As whoever does not confirm each leaves it.

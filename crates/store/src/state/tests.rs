@@ -333,6 +333,9 @@ fn a_hole_among_confirmed_batches_is_refused_and_nothing_is_touched() {
             let refused = FjallBackend::open(&path, Opening::First, Sync::Always).err().unwrap().to_string();
             let at = refused.split("byte ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
             fs::write(&journal, &damaged[..at.parse().unwrap()]).unwrap();
+            let confirmed = confirmed::path(&path);
+            assert!(refused.contains(&format!("remove {}", confirmed.display())), "{refused}");
+            fs::remove_file(confirmed).unwrap();
             let rows = rows(&FjallBackend::open(&path, Opening::First, Sync::Always).unwrap());
             assert!(rows < 300, "{rows}");
         }
@@ -377,6 +380,62 @@ fn where_many_are_unconfirmed_all_before_the_first_torn_one_is_kept_and_the_rest
 }
 
 #[test]
+fn damaged_last_change_that_was_confirmed_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state");
+    for first in [0, 10] {
+        let mut backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
+        one_by_one(&mut backend, first..first + 3, &[7; 100], true);
+        drop(backend);
+        let journal = journal_of(&path);
+        let whole = fs::read(&journal).unwrap();
+        let end = end_of(&whole);
+        for cut in [1, 50, 200, end] {
+            fs::write(&journal, &whole[..end - cut]).unwrap();
+            let refused = FjallBackend::open(&path, Opening::First, Sync::Always).err().unwrap().to_string();
+            assert!(refused.contains("0.jnl: confirmed changes are damaged, or missing"), "{refused}");
+            assert_eq!(fs::read(&journal).unwrap().len(), end - cut, "it is as it was");
+        }
+        fs::write(&journal, &whole).unwrap();
+    }
+}
+
+#[test]
+fn database_without_a_current_file_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state");
+    drop(FjallBackend::open(&path, Opening::First, Sync::Always).unwrap());
+    let current = path.join("keyspaces/1/current");
+    fs::remove_file(&current).unwrap();
+    let refused = FjallBackend::open(&path, Opening::First, Sync::Always).err().unwrap().to_string();
+    assert!(refused.contains("keyspaces/1/current is missing"), "{refused}");
+    assert!(!current.exists());
+}
+
+/// The database panics where a version file is damaged in this way.
+#[test]
+fn every_flipped_byte_of_a_version_file_is_refused_with_its_name() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(open(directory.path()).unwrap());
+    let folder = directory.path().join("state/keyspaces/1");
+    let files = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let version = files.into_iter().find(|path| path.file_name().unwrap().as_encoded_bytes()[0] == b'v').unwrap();
+    let whole = fs::read(&version).unwrap();
+    for at in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x10;
+        fs::write(&version, &damaged).unwrap();
+        match open(directory.path()) {
+            Ok(state) => assert_eq!(scan(&state, Table::Meta).len(), 2, "{at}"),
+            Err(refused) => {
+                assert!(refused.contains(&version.display().to_string()) && !refused.contains('\n'), "{at}: {refused}");
+            }
+        }
+        fs::write(&version, &whole).unwrap();
+    }
+}
+
+#[test]
 fn a_last_change_that_is_there_in_part_is_cut_off() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
@@ -388,6 +447,8 @@ fn a_last_change_that_is_there_in_part_is_cut_off() {
     let end = end_of(&whole);
     for cut in 1..100 {
         fs::write(&journal, &whole[..end - cut]).unwrap();
+        // As a power cut leaves it, before anything said that it was confirmed.
+        fs::remove_file(confirmed::path(&path)).unwrap();
         let backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
         assert_eq!(rows(&backend), 2, "{cut}");
         assert!(backend.cut_off().is_some_and(|cut| !cut.contains('\n')));

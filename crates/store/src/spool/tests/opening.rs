@@ -99,9 +99,11 @@ fn a_write_that_was_torn_at_once_is_no_closing() {
     let end = rig.spool.shared.log().synced.offset() as usize;
     rig.keep_history(|rig| assert!(rig.commit()));
     // Behind its first record, which says what is confirmed.
-    let torn = |disk: &MemoryDisk| flip(disk, "0000000001.log", end + 30);
     let left = rig.leave(End::Doubted);
-    torn(&left.disk);
+    flip(&left.disk, "0000000001.log", end + 30);
+    let refused = crate::spool::recovery::examine(&left.disk).map(|_| ()).unwrap_err();
+    assert!(matches!(refused, OpenError::Damaged { .. }), "it was confirmed: {refused}");
+    left.disk.take_away("confirmed");
     let examined = crate::spool::recovery::examine(&left.disk).unwrap();
     assert_eq!((examined.recovered.was_closed, examined.recovered.waiting), (false, 1));
 }
@@ -118,6 +120,7 @@ fn what_a_later_segment_says_was_confirmed_counts_also_if_its_beginning_is_lost(
     content[64..88].fill(0);
     left.disk.put("0000000002.log", content);
     flip(&left.disk, "0000000001.log", ends[0] as usize - 20);
+    left.disk.take_away("confirmed");
     let error = left.open().map(|_| ()).unwrap_err();
     assert!(error.to_string().contains("0000000001.log"), "{error}");
 }

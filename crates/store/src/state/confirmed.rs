@@ -1,0 +1,92 @@
+//! How much of the newest journal the disk has confirmed, in a file beside the state.
+//!
+//! A last batch that damage has hit looks like one that a crash has torn. This file tells them apart. It is written after
+//! each confirmation and never confirmed itself: the process may be killed, and a power cut may leave an older one. It never
+//! says more than the disk has. One that is missing or damaged says nothing.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use super::BackendError;
+use super::journal;
+
+/// Writes the file as the journal grows.
+#[derive(Debug)]
+pub(super) struct Confirmed {
+    directory: PathBuf,
+    file: Option<File>,
+    /// The newest journal, as far as it is known, and where its last batch ends.
+    newest: Option<(u64, File)>,
+    end: u64,
+}
+
+impl Confirmed {
+    pub(super) fn of(directory: &Path) -> Self {
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(path(directory)).ok();
+        Self { directory: directory.to_owned(), file, newest: None, end: 0 }
+    }
+
+    /// A batch that takes so many bytes was written.
+    pub(super) fn grow(&mut self, bytes: usize) {
+        self.end += bytes as u64;
+    }
+
+    /// All that was written is confirmed.
+    pub(super) fn write(&mut self) {
+        if !self.is_at_end() {
+            self.find();
+        }
+        if let (Some(file), Some((number, _))) = (&self.file, &self.newest) {
+            // Without it a damaged end looks torn, which is told as well.
+            let _ = file.write_all_at(&encode(*number, self.end), 0);
+        }
+    }
+
+    /// Whether a batch ends where one should: else there is another journal now.
+    fn is_at_end(&self) -> bool {
+        let mut mark = [0; journal::MAGIC.len()];
+        let Some((_, file)) = &self.newest else { return false };
+        let Some(at) = self.end.checked_sub(mark.len() as u64) else { return false };
+        file.read_exact_at(&mut mark, at).is_ok() && mark == *journal::MAGIC
+    }
+
+    fn find(&mut self) {
+        let newest = journal::newest_end(&self.directory).ok().flatten();
+        self.newest = None;
+        if let Some((number, path, end)) = newest {
+            self.end = end;
+            self.newest = File::open(path).ok().map(|file| (number, file));
+        }
+    }
+}
+
+/// Number of the newest journal, and how much of it was confirmed; `None`: nothing says so.
+pub(super) fn read(directory: &Path) -> Option<(u64, u64)> {
+    let bytes = std::fs::read(path(directory)).ok()?;
+    let number = u64::from_le_bytes(*bytes.first_chunk()?);
+    let length = u64::from_le_bytes(*bytes.get(8..)?.first_chunk()?);
+    (bytes == encode(number, length)).then_some((number, length))
+}
+
+/// The journal is begun anew.
+pub(super) fn forget(directory: &Path) -> Result<(), BackendError> {
+    match std::fs::remove_file(path(directory)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Of the file.
+pub(super) fn path(directory: &Path) -> PathBuf {
+    directory.with_extension("confirmed")
+}
+
+fn encode(number: u64, length: u64) -> [u8; 20] {
+    let mut bytes = [0; 20];
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    bytes[8..16].copy_from_slice(&length.to_le_bytes());
+    let sum = crc32c::crc32c(&bytes[..16]);
+    bytes[16..].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
