@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tenbin_codec::{Connect, Packet, ProtocolVersion, Publish, QoS, ReasonCode};
+use tenbin_codec::{Connect, Packet, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe};
 
 use crate::broker_with;
 use crate::support::{PATIENCE, RawClient, Silence, at_qos, hex, lasting, retained, subscription, text};
@@ -58,6 +58,42 @@ fn subscriptions_of_one_client() {
     client.unsubscribe(&["b"]);
     client.subscribe("d", QoS::AtMostOnce);
     broker.v5("other").subscribe("d", QoS::AtMostOnce);
+}
+
+#[test]
+fn filters_beyond_the_bound_of_a_packet_are_refused() {
+    let broker = broker_with("[sessions]\nfilters_per_packet_maximum = 3");
+    let all = |count| (0..count).map(|number| subscription(&format!("f/{number}"), QoS::AtMostOnce)).collect();
+    let mut client = broker.v5("client");
+    let reasons = client.subscribe_to(None, all(30));
+    assert_eq!(reasons[..3], [ReasonCode::Success; 3]);
+    assert_eq!(reasons[3..], [ReasonCode::QuotaExceeded; 27]);
+    client.publish("f/3", "not subscribed", QoS::AtMostOnce);
+    client.publish("f/2", "subscribed", QoS::AtMostOnce);
+    assert_eq!(client.receive_message().payload, "subscribed");
+    // An UNSUBSCRIBE is never refused in part.
+    let names: Vec<_> = (0..30).map(|number| format!("f/{number}")).collect();
+    let reasons = client.unsubscribe(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(reasons[..3], [ReasonCode::Success; 3]);
+    assert_eq!(reasons[3..], [ReasonCode::NoSubscriptionExisted; 27]);
+    let packet_id = client.next_id();
+    client.send(&Packet::Subscribe(Subscribe {
+        packet_id,
+        subscription_identifier: None,
+        user_properties: Vec::new(),
+        subscriptions: all(31),
+    }));
+    client.expect_end(ReasonCode::QuotaExceeded);
+}
+
+#[test]
+fn wildcard_patterns_beyond_the_bound_are_refused() {
+    let broker = broker_with("[sessions]\nwildcard_patterns_maximum = 2");
+    let mut client = broker.v5("client");
+    let all = ["a/+/c", "a/#", "b/+/d", "+/b/c", "a/b", "$share/g/x/+/y", "$share/g/x/y/+"];
+    let reasons = client.subscribe_to(None, all.map(|filter| subscription(filter, QoS::AtMostOnce)).to_vec());
+    let refused = reasons.iter().map(|reason| *reason == ReasonCode::QuotaExceeded).collect::<Vec<_>>();
+    assert_eq!(refused, [false, false, false, true, false, false, true]);
 }
 
 #[test]

@@ -14,13 +14,14 @@ use crate::Config;
 use crate::auth::{Access, AccessError, Authenticator, Authorizer, Settings, enforcement};
 use crate::durable::{self, Durable, StoreError};
 use crate::expiry::{self, ExpiryQueue};
+use crate::long_ends::LongEnds;
 use crate::metrics::MetricsSnapshot;
 use crate::net;
 use crate::outbox::Control;
 use crate::router;
 use crate::shared::Shared;
 use crate::threads::{self, Running, Threads};
-use crate::{slow_receivers, sys_share, sys_topics};
+use crate::{descriptors, slow_receivers, sys_share, sys_topics};
 
 /// A running broker. Dropping it stops listening at once; [`Broker::shutdown`] also says goodbye to the clients.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub struct Broker {
     first_listener: Option<Arc<str>>,
     /// Listeners and what is due later; ended with the broker.
     tasks: JoinSet<()>,
+    /// Ends sessions of clients that leave, so it outlives their connections.
+    _long_ends: JoinSet<()>,
     /// Those of [`BrokerBuilder::threads`].
     _threads: Option<Running>,
 }
@@ -133,6 +136,9 @@ impl BrokerBuilder {
         }
         // Last of what may fail: it publishes Wills, and they are gone from the disk then.
         load(&shared).await?;
+        descriptors::log_lowered(shared.config.connections.maximum, shared.connections_maximum);
+        let mut long_ends = JoinSet::new();
+        long_ends.spawn(LongEnds::run(Arc::clone(&shared)));
         let mut tasks = JoinSet::new();
         tasks.spawn(threads::run(Arc::clone(&shared), self.is_restless));
         tasks.spawn(ExpiryQueue::run(Arc::clone(&shared)));
@@ -152,7 +158,7 @@ impl BrokerBuilder {
         for (listener, name) in listeners {
             tasks.spawn_on(net::run(Arc::clone(&shared), listener, name), &listening);
         }
-        Ok(Broker { shared, addresses, first_listener, tasks, _threads: running })
+        Ok(Broker { shared, addresses, first_listener, tasks, _long_ends: long_ends, _threads: running })
     }
 }
 

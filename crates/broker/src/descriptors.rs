@@ -20,16 +20,20 @@ pub fn raise_descriptor_limit() -> std::io::Result<Option<u64>> {
 /// Connections at a time that leave the store and `threads` threads enough descriptors: at most `configured`.
 pub(crate) fn connections_maximum(configured: usize, threads: usize) -> usize {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return configured };
-    let maximum = below(limit, threads).min(configured);
+    below(limit, threads).min(configured)
+}
+
+/// Logs that `maximum` connections may come where more are configured.
+pub(crate) fn log_lowered(configured: usize, maximum: usize) {
     if maximum < configured {
+        let descriptors = getrlimit(Resource::Nofile).current;
         tracing::info!(
-            descriptors = limit,
+            descriptors,
             configured,
             maximum,
             "connections.maximum is lowered to fit the limit of file descriptors"
         );
     }
-    maximum
 }
 
 fn below(limit: u64, threads: usize) -> usize {

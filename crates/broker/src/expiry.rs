@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use crate::lifecycle;
 use crate::registry::Client;
 use crate::shared::Shared;
+use crate::slices::Pace;
 
 /// Sessions without a connection, by the time at which something is due: a Will, or the session's end.
 #[derive(Debug, Default)]
@@ -56,10 +57,11 @@ impl ExpiryQueue {
                 () = queue.earlier.notified() => continue,
             }
             let now = Instant::now();
+            let mut pace = Pace::default();
             while let Some(client) = queue.pop_due(now) {
                 // A session with a connection has nothing due; its end comes back here.
                 if let Some(lease) = client.upgrade().and_then(|client| client.try_lease()) {
-                    lifecycle::expire(&shared, lease, now);
+                    lifecycle::expire(&shared, lease, now, &mut pace).await;
                 }
             }
         }

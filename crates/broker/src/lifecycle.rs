@@ -14,6 +14,7 @@ use crate::outbox::Booked;
 use crate::registry::{ChargedWill, Client, Lease, OverQuota, PendingWill};
 use crate::router::{HeldKey, Published, Publisher};
 use crate::shared::Shared;
+use crate::slices::Pace;
 
 /// How a connection ended.
 #[derive(Debug)]
@@ -70,12 +71,12 @@ fn session_ends(lease: &Lease, clean_start: bool, now: Instant) -> bool {
 }
 
 /// An anonymous session ends, because a user wants its Client Identifier. Nothing of it is the user's.
-pub(crate) fn displace(shared: &Shared, mut lease: Lease, now: Instant) {
+pub(crate) async fn displace(shared: &Shared, mut lease: Lease, now: Instant) {
     tracing::info!(client = ?lease.client.id, "anonymous session ended: a user connects with its Client Identifier");
     if let Some(pending) = lease.state.will.take() {
         publish_kept_will(shared, &mut lease, pending.will, now); // [MQTT-3.1.3-9]
     }
-    finish(shared, lease);
+    finish(shared, lease, &mut Pace::default()).await;
 }
 
 /// Counts the session that begins for the address that begins it.
@@ -96,22 +97,22 @@ pub(crate) fn count(
 }
 
 /// A connection that was not to begin: all is as it was before.
-pub(crate) fn give_back(shared: &Shared, mut lease: Lease, now: Instant) {
+pub(crate) async fn give_back(shared: &Shared, mut lease: Lease, now: Instant) {
     let is_will_due = lease.state.will.as_ref().is_some_and(|pending| pending.due <= now);
     if !lease.state.established {
-        finish(shared, lease);
+        finish(shared, lease, &mut Pace::default()).await;
         return;
     }
     rights_renewed(shared, &mut lease, now);
     if is_will_due || session_ends(&lease, false, now) {
-        expire(shared, lease, now); // the expiry queue has just found the lease taken
+        expire(shared, lease, now, &mut Pace::default()).await; // the expiry queue has just found the lease taken
     } else {
         schedule(shared, &mut lease, now);
     }
 }
 
 /// A connection begins.
-pub(crate) fn begin(shared: &Shared, lease: &mut Lease, beginning: &Beginning<'_>, now: Instant) -> Begun {
+pub(crate) async fn begin(shared: &Shared, lease: &mut Lease, beginning: &Beginning<'_>, now: Instant) -> Begun {
     let expired = lease.state.expires_at.is_some_and(|at| at <= now);
     shared.metrics.clients_expired.add(u64::from(expired));
     let session_ends = session_ends(lease, beginning.clean_start, now);
@@ -119,7 +120,7 @@ pub(crate) fn begin(shared: &Shared, lease: &mut Lease, beginning: &Beginning<'_
     let durable = shared.durable.as_ref();
     let may_be_unwritten = durable.is_some_and(|durable| durable.can_begin_unwritten(lease, session_ends, beginning));
     if session_ends {
-        wipe(shared, lease); // [MQTT-3.1.2-4]
+        wipe(shared, lease, &mut Pace::default()).await; // [MQTT-3.1.2-4]
     }
     // The old session's end ends the delay too; else, back within the delay, it is not sent. [MQTT-3.1.3-9]
     if let Some(pending) = lease.state.will.take_if(|pending| session_ends || pending.due <= now) {
@@ -145,7 +146,7 @@ pub(crate) fn begin(shared: &Shared, lease: &mut Lease, beginning: &Beginning<'_
 
 /// A connection that has begun is refused after all, before its client knows of it: a session that was there before goes on
 /// as it was, and one that was not ends. What a clean start or time have ended is over all the same.
-pub(crate) fn refuse(shared: &Shared, mut lease: Lease, interrupted: Option<Interrupted>, now: Instant) {
+pub(crate) async fn refuse(shared: &Shared, mut lease: Lease, interrupted: Option<Interrupted>, now: Instant) {
     let expiry = match interrupted {
         None => SessionExpiry::AtDisconnect,
         Some(Interrupted { will, expires_at }) => {
@@ -156,7 +157,7 @@ pub(crate) fn refuse(shared: &Shared, mut lease: Lease, interrupted: Option<Inte
     };
     let session = lease.state.session.take().map_or_else(Session::new, |session| *session);
     let settled_at = lease.state.settled_at;
-    end(shared, lease, ConnectionEnd { session, will: None, expiry, settled_at }, now);
+    end(shared, lease, ConnectionEnd { session, will: None, expiry, settled_at }, now, &mut Pace::default()).await;
 }
 
 /// A client has come back to its session, perhaps through another listener: what publishers remember of its rights is void.
@@ -180,12 +181,13 @@ fn store_messages(lease: &Lease, durable: &Durable) {
 }
 
 /// A connection ended: the session waits for the next one or ends with it.
-pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: Instant) {
+pub(crate) async fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: Instant, pace: &mut Pace) {
     shared.metrics.clients_connected.subtract(1);
     lease.state.retained_pages.connection_ended();
     lease.state.settled_at = end.settled_at;
     for filter in lease.state.subscriptions.keys() {
         leaves(shared, &lease.client, filter, now);
+        pace.rest().await;
     }
     let mut session = end.session;
     // What share groups gave to this member goes to others: what it has not acknowledged, then what it has not
@@ -205,11 +207,12 @@ pub(crate) fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: In
             }
             _ => publish_kept_will(shared, &mut lease, *will, now), // [MQTT-3.1.2-8]
         }
+        pace.rest().await;
     }
     let number = lease.client.number;
     if ends_now {
         lease.state.session = Some(Box::new(session));
-        finish(shared, lease); // first, so that its groups no longer know it [MQTT-4.8.2-5]
+        finish(shared, lease, pace).await; // first, so that its groups no longer know it [MQTT-4.8.2-5]
         handover.finish(orphans, now, &mut Rng::new(number));
         return;
     }
@@ -261,16 +264,17 @@ pub(crate) fn leaves(shared: &Shared, client: &Client, filter: &TopicFilter, now
 }
 
 /// The expiry queue has come to this session: does what is due.
-pub(crate) fn expire(shared: &Shared, mut lease: Lease, now: Instant) {
+pub(crate) async fn expire(shared: &Shared, mut lease: Lease, now: Instant, pace: &mut Pace) {
     lease.state.scheduled = None;
     let expired = lease.state.expires_at.is_some_and(|at| at <= now);
     if let Some(pending) = lease.state.will.take_if(|pending| expired || pending.due <= now) {
         publish_kept_will(shared, &mut lease, pending.will, now);
+        pace.rest().await;
     }
     if expired {
         tracing::debug!(client = ?lease.client.id, "session expired"); // [MQTT-4.1.0-2]
         shared.metrics.clients_expired.add(1);
-        finish(shared, lease);
+        finish(shared, lease, pace).await;
     } else {
         schedule(shared, &mut lease, now);
     }
@@ -282,8 +286,8 @@ fn take_back(shared: &Shared, client: &Client, booked: Booked) {
 }
 
 /// The session is over.
-fn finish(shared: &Shared, mut lease: Lease) {
-    wipe(shared, &mut lease);
+async fn finish(shared: &Shared, mut lease: Lease, pace: &mut Pace) {
+    wipe(shared, &mut lease, pace).await;
     if let Some(durable) = &shared.durable {
         durable.will_over(&mut lease);
     }
@@ -295,14 +299,19 @@ fn finish(shared: &Shared, mut lease: Lease) {
 }
 
 /// Forgets subscriptions, messages under way and waiting ones.
-fn wipe(shared: &Shared, lease: &mut Lease) {
+///
+/// On disk the session is over first. A message that comes for it until the last subscription is gone goes with its queue: also
+/// after a crash, when nobody has that queue any more.
+async fn wipe(shared: &Shared, lease: &mut Lease, pace: &mut Pace) {
     if let Some(durable) = &shared.durable {
         durable.session_over(lease);
     }
     let subscriptions = std::mem::take(&mut lease.state.subscriptions);
     shared.metrics.subscriptions.subtract(subscriptions.len() as u64);
-    for filter in subscriptions.keys() {
-        shared.router.unsubscribe(filter, lease.client.number);
+    let mut filters = subscriptions.keys().peekable();
+    while filters.peek().is_some() {
+        shared.router.unsubscribe_all(filters.by_ref().take(WIPED_TOGETHER), lease.client.number);
+        pace.rest().await;
     }
     lease.state.suspended.clear();
     let session = lease.state.session.take().unwrap_or_default();
@@ -370,6 +379,9 @@ pub(crate) fn publish_will(shared: &Shared, client: &Client, will: Will, now: In
     tracing::debug!(topic = ?publication.topic, %reason, "will published");
     flushed.safe_at
 }
+
+/// Subscriptions that go in one change of the index.
+const WIPED_TOGETHER: usize = 32;
 
 /// A visit of the expiry queue that is due so soon is not counted on.
 const SCHEDULE_SLACK: Duration = Duration::from_secs(1);

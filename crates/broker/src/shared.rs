@@ -16,6 +16,7 @@ use crate::descriptors;
 use crate::durable::{self, Durable, SafeAt};
 use crate::expiry::ExpiryQueue;
 use crate::half_closed::HalfClosed;
+use crate::long_ends::LongEnds;
 use crate::memory::{Memory, Owner};
 use crate::metrics::Metrics;
 use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits, WhenFull};
@@ -47,6 +48,7 @@ pub(crate) struct Shared {
     /// What is kept on disk; `None` = nothing.
     pub(crate) durable: Option<Arc<Durable>>,
     pub(crate) expiry: ExpiryQueue,
+    pub(crate) long_ends: LongEnds,
     pub(crate) budget: Arc<Budget>,
     pub(crate) memory: Arc<Memory>,
     /// Of the sessions.
@@ -112,6 +114,7 @@ impl Shared {
             clock,
             durable,
             expiry: ExpiryQueue::default(),
+            long_ends: LongEnds::default(),
             admission: Admission::new(config.admission(connections_maximum), Instant::now()),
             half_closed: HalfClosed::default(),
             slow_receivers,

@@ -1,7 +1,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::frame::FixedHeader;
-use crate::reader::Reader;
+use crate::reader::{Limits, Reader};
 use crate::{Connect, DecodeError, Packet, PacketId, PacketType, PlainPublish, ProtocolVersion};
 
 /// Cuts packets out of a stream of bytes.
@@ -28,7 +28,7 @@ pub struct Decoder {
     role: Role,
     version: Option<ProtocolVersion>,
     maximum_packet_size: u32,
-    user_properties_maximum: u32,
+    limits: Limits,
     /// Whether a PINGREQ may have a body.
     extended_pingreq: bool,
     /// CONNECT named an Authentication Method, without which a Client sends no AUTH `[MQTT-4.12.0-7]`.
@@ -60,7 +60,7 @@ impl Decoder {
             role: Role::Server,
             version: None,
             maximum_packet_size,
-            user_properties_maximum: u32::MAX,
+            limits: Limits::NONE,
             extended_pingreq: true,
             authenticates: false,
         }
@@ -72,7 +72,7 @@ impl Decoder {
             role: Role::Client,
             version: Some(version),
             maximum_packet_size,
-            user_properties_maximum: u32::MAX,
+            limits: Limits::NONE,
             extended_pingreq: true,
             authenticates: true,
         }
@@ -91,7 +91,12 @@ impl Decoder {
     /// Bounds the User Properties of one packet, and of one Will; without a bound a packet of short ones takes
     /// twelve times its size in memory.
     pub fn set_user_properties_maximum(&mut self, count: u32) {
-        self.user_properties_maximum = count;
+        self.limits.user_properties = count;
+    }
+
+    /// Bounds the Topic Filters of one SUBSCRIBE or UNSUBSCRIBE.
+    pub fn set_filters_maximum(&mut self, count: u32) {
+        self.limits.filters = count;
     }
 
     /// Whether extended PINGREQs are taken, as at first; where not, any body of a PINGREQ is malformed, as the standard
@@ -138,7 +143,7 @@ impl Decoder {
             // Known even if the rest is malformed: the answer has to be in this version.
             self.version = Connect::peek_version(&body);
         }
-        let body = Reader::new(body, self.user_properties_maximum);
+        let body = Reader::new(body, self.limits);
         let decoded = Packet::decode(header, body, self.version.unwrap_or(ProtocolVersion::V5)).map(Decoded::Packet);
         if is_first && let Ok(Decoded::Packet(Packet::Connect(connect))) = &decoded {
             self.authenticates = connect.properties.authentication_method.is_some();

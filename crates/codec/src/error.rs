@@ -61,6 +61,8 @@ pub enum DecodeError {
     PropertyValue(PropertyId),
     /// More User Properties than the receiver takes.
     TooManyUserProperties,
+    /// More Topic Filters in a SUBSCRIBE or UNSUBSCRIBE than the receiver takes.
+    TooManyFilters,
     /// Authentication Data without Authentication Method.
     AuthenticationDataAlone,
     /// CONNECT's protocol name is not "MQTT".
@@ -98,7 +100,7 @@ impl DecodeError {
     pub fn reason(self) -> ReasonCode {
         match self {
             Self::PacketTooLarge { .. } => ReasonCode::PacketTooLarge,
-            Self::TooManyUserProperties => ReasonCode::QuotaExceeded,
+            Self::TooManyUserProperties | Self::TooManyFilters => ReasonCode::QuotaExceeded,
             Self::ProtocolName | Self::ProtocolVersion(_) => ReasonCode::UnsupportedProtocolVersion,
             Self::PropertyValue(PropertyId::TopicAlias) => ReasonCode::TopicAliasInvalid, // [MQTT-3.3.2-8]
             // Where the standard leaves the code open, or says both (docs/decisions/0004), it is the one that
@@ -147,7 +149,7 @@ impl DecodeError {
             | Self::PropertyMisplaced(_)
             | Self::PropertyTwice(_)
             | Self::PropertyValue(_) => "MQTT 5.0 §2.2.2.2",
-            Self::TooManyUserProperties => "MQTT 5.0 §4.13",
+            Self::TooManyUserProperties | Self::TooManyFilters => "MQTT 5.0 §4.13",
             Self::AuthenticationDataAlone => "MQTT 5.0 §3.1.2.11.10",
             Self::ProtocolName => "MQTT-3.1.2-1",
             Self::ProtocolVersion(_) => "MQTT-3.1.2-2",
@@ -194,6 +196,7 @@ impl fmt::Display for DecodeError {
             Self::PropertyTwice(id) => write!(f, "{id} stands twice")?,
             Self::PropertyValue(id) => write!(f, "illegal value of {id}")?,
             Self::TooManyUserProperties => write!(f, "more user properties than are taken")?,
+            Self::TooManyFilters => write!(f, "more topic filters in one packet than are taken")?,
             Self::AuthenticationDataAlone => write!(f, "authentication data without authentication method")?,
             Self::ProtocolName => write!(f, "protocol name is not MQTT")?,
             Self::ProtocolVersion(level) => write!(f, "protocol version {level} is not served")?,

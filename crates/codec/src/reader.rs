@@ -7,12 +7,25 @@ use crate::{DecodeError, PacketId, Text};
 #[derive(Debug)]
 pub(crate) struct Reader {
     bytes: Bytes,
-    user_properties_maximum: u32,
+    limits: Limits,
+}
+
+/// How much of one kind a packet may hold.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// User Properties in one list of properties.
+    pub(crate) user_properties: u32,
+    /// Topic Filters of one SUBSCRIBE or UNSUBSCRIBE.
+    pub(crate) filters: u32,
+}
+
+impl Limits {
+    pub(crate) const NONE: Self = Self { user_properties: u32::MAX, filters: u32::MAX };
 }
 
 impl Reader {
-    pub(crate) fn new(bytes: Bytes, user_properties_maximum: u32) -> Self {
-        Self { bytes, user_properties_maximum }
+    pub(crate) fn new(bytes: Bytes, limits: Limits) -> Self {
+        Self { bytes, limits }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -24,9 +37,8 @@ impl Reader {
         Ok(Self { bytes: self.take(len)?, ..*self })
     }
 
-    /// User Properties in one list of properties.
-    pub(crate) fn user_properties_maximum(&self) -> u32 {
-        self.user_properties_maximum
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// Whether there are no properties: then their length is taken off, else nothing.

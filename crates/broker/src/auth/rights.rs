@@ -41,10 +41,12 @@ impl Rights {
         self.principal.load().identity.is_same_user(identity)
     }
 
-    /// The same user comes through a new connection, or with new credentials.
-    pub(crate) fn renew(&self, principal: Principal) {
+    /// The same user comes through a new connection, or with new credentials. Whether anything is different now.
+    pub(crate) fn renew(&self, principal: Principal) -> bool {
         debug_assert!(self.is_same_user(&principal.identity), "a session stays with its user");
+        let is_different = **self.principal.load() != principal;
         self.principal.store(Arc::new(principal));
+        is_different
     }
 
     /// As [`Rights::renew`], on the same connection.

@@ -3,6 +3,7 @@
 mod client;
 mod collected;
 mod in_memory;
+mod long_ends;
 mod outstanding;
 mod share_backlog;
 mod taken_over;

@@ -202,10 +202,17 @@ impl Config {
         topic_bytes_maximum.0 = topic_bytes_maximum.0.min(bytes);
     }
 
+    pub(crate) fn filters_per_packet_maximum(&self) -> usize {
+        self.sessions.filters_per_packet_maximum.get() as usize
+    }
+
     /// Of one session.
     pub(crate) fn subscription_limits(&self) -> SubscriptionLimits {
-        let Sessions { subscriptions_maximum, subscription_bytes_maximum, .. } = &self.sessions;
-        SubscriptionLimits { count: *subscriptions_maximum, bytes: subscription_bytes_maximum.get() as usize }
+        SubscriptionLimits {
+            count: self.sessions.subscriptions_maximum,
+            bytes: self.sessions.subscription_bytes_maximum.get() as usize,
+            patterns: self.sessions.wildcard_patterns_maximum.get() as usize,
+        }
     }
 
     pub(crate) fn memory_limits(&self) -> MemoryLimits {

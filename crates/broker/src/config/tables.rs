@@ -113,6 +113,8 @@ pub struct Sessions {
     pub(super) topic_aliases_sent: Ranged<0, 65_535>,
     /// Subscriptions of one client.
     pub subscriptions_maximum: usize,
+    pub(super) filters_per_packet_maximum: Ranged<1, 1_000_000>,
+    pub(super) wildcard_patterns_maximum: Ranged<1, 1_000_000>,
     pub(super) subscription_bytes_maximum: Ranged<1024, 4_294_967_295>,
     pub(super) topic_bytes_maximum: Ranged<1, 65_535>,
     pub(super) topic_levels_maximum: Ranged<1, 1000>,
@@ -132,6 +134,8 @@ impl Default for Sessions {
             topic_alias_maximum: Ranged(10),
             topic_aliases_sent: Ranged(32),
             subscriptions_maximum: 10_000,
+            filters_per_packet_maximum: Ranged(1000),
+            wildcard_patterns_maximum: Ranged(100),
             subscription_bytes_maximum: Ranged(32 << 20),
             topic_bytes_maximum: Ranged(65_535),
             topic_levels_maximum: Ranged(128),

@@ -145,12 +145,15 @@ impl<S: Stream> ConnectionTask<S> {
         let limits = self.shared.config.subscription_limits();
         let is_kept = self.lease.state.durable.is_some();
         let is_disk_behind = is_kept && self.shared.durable.as_ref().is_some_and(|durable| durable.is_congested());
-        let reasons = subscribe.subscriptions.iter().map(|Subscription { filter, options }| {
+        let filters_maximum = self.shared.config.filters_per_packet_maximum();
+        self.filters_in_turn.count(subscribe.subscriptions.len());
+        let mut edit = None;
+        let taken = subscribe.subscriptions.iter().take(filters_maximum).map(|Subscription { filter, options }| {
             let options = SubscriptionOptions { qos: options.qos.min(capabilities.maximum_qos), ..*options };
             let grant = Grant { options, identifier: subscribe.subscription_identifier, weight };
             let rights = &self.lease.client.rights;
-            let subscriptions = &mut self.lease.state.subscriptions;
-            let is_new = !subscriptions.contains(filter);
+            let state = &mut *self.lease.state;
+            let is_new = !state.subscriptions.contains(filter);
             if filter.as_bytes().len() > self.shared.config.topic_bytes_maximum()
                 || filter.levels().count() > self.shared.config.topic_levels_maximum()
             {
@@ -169,18 +172,22 @@ impl<S: Stream> ConnectionTask<S> {
             if is_disk_behind {
                 return ReasonCode::QuotaExceeded;
             }
-            if !subscriptions.insert(filter, grant, limits, &account) {
+            let is_same = state.subscriptions.get(filter) == Some(&grant);
+            if !state.subscriptions.insert(filter, grant, limits, &account) {
                 return ReasonCode::QuotaExceeded;
             }
-            lifecycle::joins(&self.shared, &self.lease.client, filter, now);
-            self.shared.router.subscribe(filter, &self.lease.client.receiver(), grant, now);
-            added += u64::from(is_new);
-            if let Some(session) = &self.lease.state.durable {
-                changes.subscribed(session, filter, &grant);
+            // Nobody's routes change with a subscription that stays as it is.
+            if state.suspended.remove(filter) || !is_same {
+                lifecycle::joins(&self.shared, &self.lease.client, filter, now);
+                let edit = edit.get_or_insert_with(|| self.shared.router.edit());
+                edit.subscribe(filter, &self.lease.client.receiver(), grant, now);
+                added += u64::from(is_new);
+                if let Some(session) = &state.durable {
+                    changes.subscribed(session, filter, &grant);
+                }
             }
-            self.lease.state.suspended.remove(filter);
             if Router::brings_retained(filter, options, is_new) {
-                self.lease.state.retained_pages.begin(filter, grant);
+                state.retained_pages.begin(filter, grant);
             }
             match options.qos.bits() {
                 0 => ReasonCode::Success,
@@ -188,11 +195,14 @@ impl<S: Stream> ConnectionTask<S> {
                 _ => ReasonCode::GrantedQoS2,
             }
         });
-        let reasons = reasons.collect();
+        let mut reasons: Vec<_> = taken.collect();
+        drop(edit); // publishers see all of it
+        reasons.resize(subscribe.subscriptions.len(), ReasonCode::QuotaExceeded);
         self.shared.metrics.subscriptions.add(added);
         let safe_at = if is_disk_behind { SafeAt::NOW } else { self.keep(&changes) };
         self.answer_when_safe(safe_at, suback(reasons), now)?; // [MQTT-3.8.4-1]
-        let filters = subscribe.subscriptions.iter().map(|subscription| &subscription.filter);
+        let taken = subscribe.subscriptions.iter().take(filters_maximum);
+        let filters = taken.map(|subscription| &subscription.filter);
         self.shared.router.connected(filters, now, &mut Rng::new(self.lease.client.number));
         Ok(())
     }
@@ -221,6 +231,8 @@ impl<S: Stream> ConnectionTask<S> {
         // Before it leaves: what is published meanwhile must not overtake the messages that go to others.
         let handover = leaves_groups.then(|| self.shared.router.begin_handover(client.number, &client.outbox));
         let mut removed = 0;
+        self.filters_in_turn.count(filters.len());
+        let mut edit = None;
         let reasons = filters.iter().map(|filter| {
             if !self.lease.state.subscriptions.remove(filter) {
                 return ReasonCode::NoSubscriptionExisted;
@@ -230,12 +242,14 @@ impl<S: Stream> ConnectionTask<S> {
             }
             lifecycle::leaves(&self.shared, &self.lease.client, filter, now);
             self.lease.state.suspended.remove(filter);
-            self.shared.router.unsubscribe(filter, self.lease.client.number);
+            let edit = edit.get_or_insert_with(|| self.shared.router.edit());
+            edit.unsubscribe(filter, self.lease.client.number);
             self.lease.state.retained_pages.cancel(filter);
             removed += 1;
             ReasonCode::Success
         });
         let reasons = reasons.collect();
+        drop(edit);
         if let Some(handover) = handover {
             let left = handover.left();
             let waiting = client.outbox.withdraw(|delivery| delivery.share.is_some_and(|group| left.contains(&group)));

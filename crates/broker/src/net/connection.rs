@@ -23,7 +23,7 @@ use super::relief::Relief;
 use super::sending::OUT_FULL;
 use super::storing::Storing;
 use super::stream::Stream;
-use super::throttle::{Throttle, Throttled};
+use super::throttle::{FiltersInTurn, Throttle, Throttled};
 use super::transport::Transport;
 use super::unwritten::Unwritten;
 use super::verdicts::Verdict;
@@ -119,11 +119,12 @@ pub(super) struct ConnectionTask<S> {
     pub(super) socket_blocked: bool,
     /// The send quota with which this task has looked into the client's queue last and found nothing that may go; `None` =
     /// it has not looked yet, on this thread.
-    pub(super) rested_at: Option<u32>,
-    /// Packets sent that the counters know of.
-    counted_sent: u64,
+    pub(super) rested_at: Option<u16>,
+    /// The lower half of the number of packets sent that the counters know of.
+    counted_sent: u32,
     /// Bytes read since others were last let run.
     read_in_turn: u32,
+    pub(super) filters_in_turn: FiltersInTurn,
 }
 
 /// Whether others are let run before a connection goes on.
@@ -221,6 +222,7 @@ impl<S: Stream> ConnectionTask<S> {
             throttle: Throttle::new(publish_rate, Instant::now()),
             counted_sent: 0,
             read_in_turn: 0,
+            filters_in_turn: FiltersInTurn::default(),
             lease,
             connection,
             shared,
@@ -292,7 +294,7 @@ impl<S: Stream> ConnectionTask<S> {
         if has_input {
             turn = self.handle_input(now)?;
         }
-        if ready.more_retained || has_input && self.read_in_turn >= TURN_BYTES {
+        if ready.more_retained || has_input && self.read_in_turn >= TURN_BYTES || self.filters_in_turn.are_many() {
             turn = Turn::Over;
         }
         self.count_traffic();
@@ -333,6 +335,7 @@ impl<S: Stream> ConnectionTask<S> {
         // before a packet came goes out before its answer.
         if waiting < OUT_FULL && !self.waits_for_us() && !self.waits_for_memory(context) {
             match self.throttle.poll(context) {
+                Throttled::No if self.filters_in_turn.begin_turn() => ready.resumed = true,
                 Throttled::No => {
                     if let Poll::Ready(read) = self.transport.poll_read(context) {
                         ready.read = Some(read);
@@ -434,7 +437,8 @@ impl<S: Stream> ConnectionTask<S> {
         metrics.bytes_received.add(received);
         metrics.bytes_sent.add(sent);
         let packets = self.connection.packets_sent();
-        metrics.packets_sent.add(packets - self.counted_sent);
+        let packets = packets as u32;
+        metrics.packets_sent.add(packets.wrapping_sub(self.counted_sent).into());
         self.counted_sent = packets;
     }
 

@@ -9,7 +9,7 @@ use super::authentication::Refusal;
 use super::connection::ConnectionTask;
 use super::stream::Stream;
 use crate::durable::SafeAt;
-use crate::lifecycle::{self, ConnectionEnd};
+use crate::lifecycle::ConnectionEnd;
 use crate::outbox::Control;
 use crate::threads::Home;
 
@@ -122,7 +122,7 @@ impl<S: Stream> ConnectionTask<S> {
             will: self.will.filter(|_| !normal),
             expiry: self.session_expiry,
         };
-        lifecycle::end(&self.shared, self.lease, ended, Instant::now());
+        self.shared.long_ends.end(&self.shared, self.lease, ended, Instant::now()).await;
         if matches!(end, End::Closed(_)) {
             return;
         }

@@ -19,7 +19,7 @@ use super::reauthentication::Reauthentication;
 use super::storing;
 use super::transport::Transport;
 use super::weight::{DEFAULT_WEIGHT, weight_in};
-use crate::auth::{Action, AuthRequest, Principal};
+use crate::auth::{Action, AuthRequest, Principal, enforcement};
 use crate::durable::{SafeAt, Stored, UnderWay, place};
 use crate::lifecycle::{self, Beginning, Begun};
 use crate::memory::{Kind, OverLimit};
@@ -51,6 +51,7 @@ pub(super) async fn accept<S: Stream>(
 ) -> Option<Accepted> {
     let mut decoder = Decoder::server(shared.config.connect_packet_bytes_maximum());
     decoder.set_user_properties_maximum(shared.config.user_properties_maximum());
+    decoder.set_filters_maximum(shared.config.filters_per_packet_maximum() as u32 * FILTERS_DECODED);
     let timeout = shared.config.connect_timeout();
     let deadline = tokio::time::Instant::now() + timeout;
     let connect = tokio::select! {
@@ -203,7 +204,7 @@ async fn establish<S: Stream>(
     let mut lease = loop {
         match shared.registry.claim(&principal, new_client).await {
             Ok(Claimed::Ours(lease)) => break lease,
-            Ok(Claimed::ToEnd(lease)) => lifecycle::displace(shared, lease, Instant::now()),
+            Ok(Claimed::ToEnd(lease)) => lifecycle::displace(shared, lease, Instant::now()).await,
             Err(NoClaim::Superseded) => return Err(ReasonCode::ServerBusy.into()),
             Err(NoClaim::NotOurs) => {
                 tracing::info!(%peer, client = ?principal.client_id, "the Client Identifier is another user's");
@@ -212,26 +213,26 @@ async fn establish<S: Stream>(
         }
     };
     let now = Instant::now();
-    lease.client.rights.renew(principal);
+    let is_renewed = lease.client.rights.renew(principal);
     lease.state.rights_epoch = rights_epoch;
     lease.charge_to(&account, charge);
     let (clean_start, expiry) = (connect.clean_start, negotiated.session_expiry);
     let beginning = Beginning { clean_start, expiry, will: will.as_deref().map(|will| &will.will) };
     if !lifecycle::may_begin(shared, &lease, &beginning, now) {
         tracing::info!(client = ?lease.client.id, "session cannot be kept, so that it is not begun");
-        lifecycle::give_back(shared, lease, now);
+        lifecycle::give_back(shared, lease, now).await;
         return Err(ReasonCode::ServerUnavailable.into());
     }
     if lifecycle::count(shared, &mut lease, clean_start, peer.ip(), now) == Err(OverQuota) {
         tracing::info!(%peer, client = ?lease.client.id, "session refused: the address has sessions.per_address_maximum sessions");
-        lifecycle::give_back(shared, lease, now);
+        lifecycle::give_back(shared, lease, now).await;
         return Err(ReasonCode::QuotaExceeded.into());
     }
-    let begun = lifecycle::begin(shared, &mut lease, &beginning, now);
+    let begun = lifecycle::begin(shared, &mut lease, &beginning, now).await;
     negotiated.connack.session_present = begun.interrupted.is_some();
     if lease.state.has_unread && !read_under_way(shared, &mut lease).await {
         tracing::error!(client = ?lease.client.id, "messages under way cannot be read, so that their session is not gone on with");
-        lifecycle::refuse(shared, lease, begun.interrupted, now);
+        lifecycle::refuse(shared, lease, begun.interrupted, now).await;
         return Err(ReasonCode::ServerUnavailable.into());
     }
     let mut lease = wait_until_safe(shared, lease, begun).await?;
@@ -241,7 +242,10 @@ async fn establish<S: Stream>(
         .outbox
         .attach(negotiated.limits.peer_maximum_packet_size, negotiated.limits.plain_version(connect.version));
     if negotiated.connack.session_present {
-        lifecycle::rights_renewed(shared, &mut lease, now);
+        if is_renewed {
+            shared.router.invalidate(); // routes know what its receiver might have
+        }
+        enforcement::review(shared, &mut lease, now);
     }
     storing::read_first_page(shared, &lease.client).await;
     lifecycle::takes_messages(shared, &lease, now);
@@ -307,7 +311,7 @@ async fn wait_until_safe(shared: &Shared, lease: Lease, begun: Begun) -> Result<
         () = tokio::time::sleep(shared.config.connect_timeout()) => ReasonCode::ServerUnavailable,
     };
     tracing::info!(client = ?lease.client.id, "session cannot be kept, so that it is not begun");
-    lifecycle::refuse(shared, lease, begun.interrupted, Instant::now());
+    lifecycle::refuse(shared, lease, begun.interrupted, Instant::now()).await;
     Err(reason)
 }
 
@@ -431,6 +435,9 @@ fn response_information(shared: &Shared, connect: &Connect, client_id: &Text) ->
     }
     Text::try_from(format!("{levels}/{client_id}")).ok()
 }
+
+/// A packet may hold so many times the filters that the broker takes of it: it refuses the others one by one.
+const FILTERS_DECODED: u32 = 10;
 
 /// How often it is looked whether the disk fails, while somebody waits for it.
 const LOOKED_AGAIN: Duration = Duration::from_millis(50);

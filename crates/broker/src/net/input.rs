@@ -54,7 +54,7 @@ impl<S: Stream> ConnectionTask<S> {
     fn apply_input(&mut self, now: Instant) -> Result<(), End> {
         let (mut received, mut packets) = (0, 0);
         let result = loop {
-            if self.throttle.is_paused() || self.is_ending_unanswered() {
+            if self.throttle.is_paused() || self.filters_in_turn.are_many() || self.is_ending_unanswered() {
                 break Ok(());
             }
             if self.take_plain(now) {

@@ -35,7 +35,7 @@ impl<S: Stream> ConnectionTask<S> {
             match outbox.poll_take(context, quota, room.min(TAKE), batch) {
                 Poll::Ready(Taken::Control(control)) => return Some(control),
                 Poll::Ready(Taken::Deliveries) => {}
-                Poll::Pending => self.rested_at = Some(quota as u32), // 65,535 at most
+                Poll::Pending => self.rested_at = u16::try_from(quota).ok(),
             }
             if outbox.take_room_again() {
                 lifecycle::takes_messages(&self.shared, &self.lease, Instant::now());
@@ -52,7 +52,7 @@ impl<S: Stream> ConnectionTask<S> {
     /// Whether nothing has come since this task found nothing. A quota that matters is told to the queue.
     fn is_at_rest(&self, quota: usize) -> bool {
         let is_known = |told: usize| quota == told || quota.min(told) >= QUOTA_THAT_MATTERS;
-        self.rested_at.is_some_and(|known| is_known(known as usize))
+        self.rested_at.map(usize::from).is_some_and(is_known)
             && self.lease.client.outbox.is_at_rest()
             && self.lease.state.retained_pages.is_empty()
     }

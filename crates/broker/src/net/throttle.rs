@@ -70,11 +70,57 @@ impl Throttle {
     }
 }
 
+/// Filters of SUBSCRIBE and UNSUBSCRIBE since others were last let run.
+#[derive(Debug, Default)]
+pub(super) struct FiltersInTurn(u16);
+
+impl FiltersInTurn {
+    pub(super) fn count(&mut self, count: usize) {
+        self.0 = self.0.saturating_add(u16::try_from(count).unwrap_or(u16::MAX));
+    }
+
+    /// Whether others go first: what was read and not decoded waits for the next turn.
+    #[inline]
+    pub(super) fn are_many(&self) -> bool {
+        self.0 >= TURN_FILTERS
+    }
+
+    /// A new turn; whether what was read before is to be decoded now.
+    pub(super) fn begin_turn(&mut self) -> bool {
+        let is_resumed = self.are_many();
+        self.0 = 0;
+        is_resumed
+    }
+}
+
 impl Limited {
     #[inline(never)] // so that whoever has no bound only asks whether it has one
     fn count(&mut self, now: Instant) -> bool {
         let Some(at) = self.bucket.take(self.rate, now) else { return false };
         self.pause = Some(Box::pin(tokio::time::sleep_until(at.into())));
         true
+    }
+}
+
+/// Filters after which others are let run.
+const TURN_FILTERS: u16 = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turn_ends_after_many_filters_and_input_is_resumed() {
+        let mut filters = FiltersInTurn::default();
+        filters.count(255);
+        assert!(!filters.are_many());
+        assert!(!filters.begin_turn());
+        filters.count(255);
+        filters.count(1);
+        assert!(filters.are_many());
+        assert!(filters.begin_turn());
+        assert!(!filters.are_many() && !filters.begin_turn());
+        filters.count(1_000_000);
+        assert!(filters.are_many());
     }
 }

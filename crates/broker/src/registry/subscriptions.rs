@@ -1,6 +1,9 @@
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::Arc;
 
+use rustc_hash::{FxBuildHasher, FxHashMap};
 use tenbin_codec::TopicFilter;
 
 use crate::memory::{Account, Charge, Kind};
@@ -12,6 +15,8 @@ pub(crate) struct Subscriptions {
     grants: HashMap<TopicFilter, Grant>,
     /// For all filters, see [`weight`]; `None` = no subscription yet.
     charge: Option<Charge>,
+    /// Filters of each wildcard pattern, by [`pattern`]; `None` = none.
+    patterns: Option<Box<FxHashMap<u64, u32>>>,
 }
 
 /// Bounds of the subscriptions of one session.
@@ -19,11 +24,17 @@ pub(crate) struct Subscriptions {
 pub(crate) struct SubscriptionLimits {
     pub(crate) count: usize,
     pub(crate) bytes: usize,
+    /// Different wildcard patterns.
+    pub(crate) patterns: usize,
 }
 
 impl Subscriptions {
     pub(crate) fn contains(&self, filter: &TopicFilter) -> bool {
         self.grants.contains_key(filter)
+    }
+
+    pub(crate) fn get(&self, filter: &TopicFilter) -> Option<&Grant> {
+        self.grants.get(filter)
     }
 
     /// Adds a subscription, or replaces that of the same filter, if the session and the account have room for it; whether
@@ -40,11 +51,13 @@ impl Subscriptions {
             return true;
         }
         let bytes = self.bytes() + weight(filter);
-        let has_room = self.grants.len() < limits.count && bytes <= limits.bytes;
+        let has_room =
+            self.grants.len() < limits.count && bytes <= limits.bytes && self.has_pattern(filter, limits.patterns);
         if !has_room || self.charge(account).resize(bytes).is_err() {
             return false;
         }
         self.grants.insert(filter.detach(), grant);
+        self.count_pattern(filter);
         true
     }
 
@@ -53,6 +66,7 @@ impl Subscriptions {
         if self.grants.insert(filter.detach(), grant).is_none() {
             let bytes = self.bytes() + weight(filter);
             self.charge(account).set(bytes);
+            self.count_pattern(filter);
         }
     }
 
@@ -74,8 +88,34 @@ impl Subscriptions {
         let removed = self.grants.remove(filter).is_some();
         if removed {
             self.charge.iter_mut().for_each(|charge| charge.set(charge.bytes().saturating_sub(weight(filter))));
+            self.forget_pattern(filter);
         }
         removed
+    }
+
+    fn has_pattern(&self, filter: &TopicFilter, maximum: usize) -> bool {
+        let patterns = self.patterns.as_deref();
+        patterns.map_or(0, FxHashMap::len) < maximum
+            || pattern(filter).is_none_or(|new| patterns.is_some_and(|known| known.contains_key(&new)))
+    }
+
+    fn count_pattern(&mut self, filter: &TopicFilter) {
+        if let Some(pattern) = pattern(filter) {
+            *self.patterns.get_or_insert_default().entry(pattern).or_default() += 1;
+        }
+    }
+
+    fn forget_pattern(&mut self, filter: &TopicFilter) {
+        let (Some(pattern), Some(patterns)) = (pattern(filter), &mut self.patterns) else { return };
+        if let Entry::Occupied(mut count) = patterns.entry(pattern) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        if patterns.is_empty() {
+            self.patterns = None;
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -89,6 +129,25 @@ impl Subscriptions {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&TopicFilter, &Grant)> {
         self.grants.iter()
     }
+}
+
+/// A hash of where a filter has wildcards, and of its number of levels; `None` without wildcards. A topic matches at most one
+/// filter of each pattern in each share group, and one outside of them.
+fn pattern(filter: &TopicFilter) -> Option<u64> {
+    if !filter.has_wildcard() {
+        return None;
+    }
+    // Two patterns of one hash count as one: a client that finds such filters gains a few patterns.
+    let mut hasher = FxBuildHasher.build_hasher();
+    let share = if filter.is_shared() { 2 } else { 0 };
+    for level in filter.levels().skip(share) {
+        hasher.write_u8(match level {
+            b"+" => 1,
+            b"#" => 2,
+            _ => 3, // a 0 would not change the hash
+        });
+    }
+    Some(hasher.finish())
 }
 
 /// About the bytes of memory that a subscription to `filter` costs at most, here and in the router's index: a level
@@ -113,7 +172,7 @@ mod tests {
     use super::*;
     use crate::memory::{Memory, MemoryLimits, Owner};
 
-    const PLENTY: SubscriptionLimits = SubscriptionLimits { count: 100, bytes: 1 << 20 };
+    const PLENTY: SubscriptionLimits = SubscriptionLimits { count: 100, bytes: 1 << 20, patterns: 10 };
 
     fn grant() -> Grant {
         Grant { options: SubscriptionOptions::default(), identifier: None, weight: NonZeroU16::MIN }
@@ -143,13 +202,30 @@ mod tests {
             [true, true, false, true]
         );
         assert_eq!((subscriptions.len(), subscriptions.bytes(), account.bytes()), (0, 0, 0));
+        assert_eq!(subscriptions.patterns, None);
+    }
+
+    #[test]
+    fn filters_of_one_wildcard_pattern_count_once() {
+        let (mut subscriptions, account) = (Subscriptions::default(), account(1 << 20));
+        let limits = SubscriptionLimits { patterns: 2, ..PLENTY };
+        let mut fit = |text: &str| subscriptions.insert(&filter(text), grant(), limits, &account);
+        let all = ["a/+/c", "a/#", "b/+/d", "a", "$share/g/c/+/e"].map(&mut fit);
+        assert_eq!(all, [true; 5]);
+        let beyond = ["x/+", "+/x/y", "#", "a/b/#"].map(&mut fit);
+        assert_eq!(beyond, [false; 4]);
+        for (removed, has_room) in [("a/+/c", false), ("$share/g/c/+/e", false), ("b/+/d", true)] {
+            subscriptions.remove(&filter(removed));
+            let is_in = subscriptions.insert(&filter("x/+"), grant(), limits, &account);
+            assert_eq!(is_in, has_room, "without {removed}");
+        }
     }
 
     #[test]
     fn a_filter_that_is_there_already_needs_no_room_and_one_of_many_levels_much() {
         let (mut subscriptions, account) = (Subscriptions::default(), account(1 << 20));
         let mut fits = |text: &str, count, bytes| {
-            let limits = SubscriptionLimits { count, bytes };
+            let limits = SubscriptionLimits { count, bytes, ..PLENTY };
             subscriptions.insert(&filter(text), grant(), limits, &account)
         };
         assert!(fits("a/+", 1, 10_000));

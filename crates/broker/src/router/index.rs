@@ -1,7 +1,7 @@
 use std::hash::RandomState;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
@@ -17,18 +17,17 @@ use super::share_rules::ShareRules;
 use super::shared::{GroupMember, GroupQueues, SharedGroup};
 use super::subscribers::{Entry, Subscriber};
 use super::unread::UnreadGroups;
+use super::versions::{Part, Parts, Versions};
 use crate::auth::Access;
 
 /// All subscriptions of all sessions.
 ///
 /// Readers load one snapshot and take no lock. A writer copies the path to what it changes, publishes the new
-/// snapshot and then raises the version; writers take turns on a mutex that readers never see.
+/// snapshot and then raises versions; writers take turns on a mutex that readers never see.
 #[derive(Debug)]
 pub(super) struct FilterIndex {
     snapshot: ArcSwap<Snapshot>,
-    /// Written after the snapshot (release), read before it (acquire): who has seen a version and loads then
-    /// sees at least that version's snapshot, so that a cached match is never newer in name than in content.
-    version: AtomicU64,
+    versions: Versions,
     writers: Mutex<()>,
     /// Written under `writers`, which every group is founded under.
     rules: ArcSwap<ShareRules>,
@@ -54,7 +53,7 @@ impl FilterIndex {
     pub(super) fn new(rules: ShareRules, queues: Arc<GroupQueues>, access: Arc<Access>) -> Self {
         Self {
             snapshot: ArcSwap::default(),
-            version: AtomicU64::new(0),
+            versions: Versions::default(),
             writers: Mutex::default(),
             rules: ArcSwap::from_pointee(rules),
             queues,
@@ -121,55 +120,26 @@ impl FilterIndex {
         self.queues.metrics.dropped_offline.add(count);
     }
 
-    pub(super) fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
+    pub(super) fn versions(&self) -> &Versions {
+        &self.versions
+    }
+
+    /// The part that a topic's matches belong to.
+    pub(super) fn part_of(&self, topic: &TopicName) -> Part {
+        let first = topic.as_bytes().split(|&byte| byte == b'/').next();
+        Part::of(first.unwrap_or_default(), self.hasher())
     }
 
     /// What was matched before does not hold any more.
     pub(super) fn invalidate(&self) {
-        self.version.fetch_add(1, Ordering::Release);
+        self.versions.raise(Parts::ALL);
     }
 
-    pub(super) fn insert(&self, filter: &TopicFilter, subscriber: Subscriber) {
-        self.change(filter, |entry| entry.subscribers.insert(subscriber));
-    }
-
-    pub(super) fn remove(&self, filter: &TopicFilter, number: u64) {
-        self.change(filter, |entry| entry.subscribers.remove(number));
-    }
-
-    /// Adds a member to the group of a share name and a filter, which the first member founds.
-    pub(super) fn join(&self, shared: &SharedFilter, receiver: &Receiver, member: GroupMember, now: Nanos) {
-        self.change(&shared.filter, |entry| {
-            let name = Key::new(shared.share_name.text().as_bytes(), self.hasher());
-            match entry.groups.get(&name) {
-                Some(group) => group.join(receiver, member, now),
-                None => {
-                    let number = NonZeroU64::MIN.saturating_add(self.next_group.fetch_add(1, Ordering::Relaxed));
-                    let queues = Arc::clone(&self.queues);
-                    let rules = self.rules.load().of(shared);
-                    let group = Arc::new(SharedGroup::new(shared.detach(), rules, number, queues));
-                    group.join(receiver, member, now);
-                    self.groups.insert(number, Arc::clone(&group));
-                    entry.groups.set(&name, Some(group));
-                }
-            }
-        });
-    }
-
-    /// Takes a member out of its group, which goes with the last one.
-    pub(super) fn leave(&self, shared: &SharedFilter, number: u64) {
-        self.change(&shared.filter, |entry| {
-            let name = Key::new(shared.share_name.text().as_bytes(), self.hasher());
-            if let Some(group) = entry.groups.get(&name).cloned() {
-                group.leave(number);
-                if group.members.is_empty() {
-                    self.groups.remove(&group.number());
-                    entry.groups.set(&name, None);
-                    group.end(); // under our lock, as what is kept of its successor
-                }
-            }
-        });
+    /// Begins changes that readers see together, at its end. Other writers wait until then.
+    pub(super) fn edit(&self) -> Edit<'_> {
+        let writer = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = Snapshot::clone(&self.snapshot.load());
+        Edit { index: self, next, changed: Parts::default(), _writer: writer }
     }
 
     pub(super) fn matches(&self, topic: &TopicName) -> MatchSet {
@@ -181,20 +151,82 @@ impl FilterIndex {
         snapshot.wildcards.collect(topic, self.hasher(), &mut builder);
         builder.build()
     }
+}
 
-    fn change(&self, filter: &TopicFilter, change: impl FnOnce(&mut Entry)) {
-        let _writer = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = Snapshot::clone(&self.snapshot.load());
+/// Changes of subscriptions, which readers see when this is dropped.
+#[derive(Debug)]
+pub(super) struct Edit<'a> {
+    index: &'a FilterIndex,
+    next: Snapshot,
+    changed: Parts,
+    _writer: MutexGuard<'a, ()>,
+}
+
+impl Edit<'_> {
+    pub(super) fn insert(&mut self, filter: &TopicFilter, subscriber: Subscriber) {
+        self.change(filter, |entry| entry.subscribers.insert(subscriber));
+    }
+
+    pub(super) fn remove(&mut self, filter: &TopicFilter, number: u64) {
+        self.change(filter, |entry| entry.subscribers.remove(number));
+    }
+
+    /// Adds a member to the group of a share name and a filter, which the first member founds.
+    pub(super) fn join(&mut self, shared: &SharedFilter, receiver: &Receiver, member: GroupMember, now: Nanos) {
+        let index = self.index;
+        self.change(&shared.filter, |entry| {
+            let name = Key::new(shared.share_name.text().as_bytes(), index.hasher());
+            match entry.groups.get(&name) {
+                Some(group) => group.join(receiver, member, now),
+                None => {
+                    let number = NonZeroU64::MIN.saturating_add(index.next_group.fetch_add(1, Ordering::Relaxed));
+                    let queues = Arc::clone(&index.queues);
+                    let rules = index.rules.load().of(shared);
+                    let group = Arc::new(SharedGroup::new(shared.detach(), rules, number, queues));
+                    group.join(receiver, member, now);
+                    index.groups.insert(number, Arc::clone(&group));
+                    entry.groups.set(&name, Some(group));
+                }
+            }
+        });
+    }
+
+    /// Takes a member out of its group, which goes with the last one.
+    pub(super) fn leave(&mut self, shared: &SharedFilter, number: u64) {
+        let index = self.index;
+        self.change(&shared.filter, |entry| {
+            let name = Key::new(shared.share_name.text().as_bytes(), index.hasher());
+            if let Some(group) = entry.groups.get(&name).cloned() {
+                group.leave(number);
+                if group.members.is_empty() {
+                    index.groups.remove(&group.number());
+                    entry.groups.set(&name, None);
+                    group.end(); // under our lock, as what is kept of its successor
+                }
+            }
+        });
+    }
+
+    fn change(&mut self, filter: &TopicFilter, change: impl FnOnce(&mut Entry)) {
+        let hasher = self.index.hasher();
+        self.changed.add(filter, hasher);
         if is_in_tree(filter) {
-            next.wildcards.change(filter, self.hasher(), change);
+            self.next.wildcards.change(filter, hasher, change);
         } else {
-            let key = Key::new(filter.as_bytes(), self.hasher());
-            let mut entry = next.exact.get(&key).cloned().unwrap_or_default();
+            let key = Key::new(filter.as_bytes(), hasher);
+            let mut entry = self.next.exact.get(&key).cloned().unwrap_or_default();
             change(&mut entry);
-            next.exact.set(&key, (!entry.is_empty()).then_some(entry));
+            self.next.exact.set(&key, (!entry.is_empty()).then_some(entry));
         }
-        self.snapshot.store(Arc::new(next));
-        self.version.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl Drop for Edit<'_> {
+    fn drop(&mut self) {
+        if self.changed != Parts::default() {
+            self.index.snapshot.store(Arc::new(std::mem::take(&mut self.next)));
+            self.index.versions.raise(self.changed);
+        }
     }
 }
 

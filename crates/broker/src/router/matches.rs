@@ -117,7 +117,7 @@ impl<'a> MatchSetBuilder<'a> {
         let mut targets = Vec::with_capacity(entry.subscribers.len());
         entry.subscribers.for_each(|subscriber| {
             if self.may_receive(subscriber) {
-                targets.push(target(&[subscriber]));
+                targets.push(target(&[(subscriber.number, subscriber)]));
             }
         });
         targets
@@ -128,18 +128,19 @@ impl<'a> MatchSetBuilder<'a> {
         for entry in std::iter::once(&first).chain(&self.others) {
             entry.subscribers.for_each(|subscriber| {
                 if self.may_receive(subscriber) {
-                    subscribers.push(subscriber);
+                    // With the number beside it: a sort reads nothing else.
+                    subscribers.push((subscriber.number, subscriber));
                 }
             });
         }
-        subscribers.sort_by_key(|subscriber| subscriber.number); // stable: filters stay in order
+        subscribers.sort_by_key(|(number, _)| *number); // stable: filters stay in order
         // To count one more reference waits for a queue's memory, of one queue after the other. To read does not: so what
         // the first ones need is on its way together.
-        subscribers.iter().take(FEW).for_each(|subscriber| {
+        subscribers.iter().take(FEW).for_each(|(_, subscriber)| {
             black_box(Arc::strong_count(&subscriber.outbox));
         });
         let mut targets = Vec::with_capacity(subscribers.len());
-        targets.extend(subscribers.chunk_by(|a, b| a.number == b.number).map(target));
+        targets.extend(subscribers.chunk_by(|a, b| a.0 == b.0).map(target));
         targets
     }
 
@@ -151,12 +152,13 @@ impl<'a> MatchSetBuilder<'a> {
 /// Filters of which a message is mostly for fewer.
 const FEW: usize = 16;
 
-fn target(subscriptions: &[&Subscriber]) -> Target {
-    let no_local = subscriptions.iter().any(|subscription| subscription.grant.options.no_local);
-    let all = || subscriptions.iter().copied();
+/// The target of one session, of whose number and subscriptions this is.
+fn target(subscriptions: &[(u64, &Subscriber)]) -> Target {
+    let no_local = subscriptions.iter().any(|(_, subscription)| subscription.grant.options.no_local);
+    let all = || subscriptions.iter().map(|(_, subscription)| *subscription);
     Target {
-        number: subscriptions[0].number,
-        outbox: Arc::clone(&subscriptions[0].outbox),
+        number: subscriptions[0].0,
+        outbox: Arc::clone(&subscriptions[0].1.outbox),
         terms: terms(all()),
         own_terms: no_local.then(|| terms(all().filter(|subscription| !subscription.grant.options.no_local))),
     }

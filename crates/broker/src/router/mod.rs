@@ -30,6 +30,7 @@ mod share_rules;
 mod shared;
 mod subscribers;
 mod unread;
+mod versions;
 mod waiting;
 
 use std::collections::HashSet;
@@ -67,6 +68,7 @@ use matches::Terms;
 use retained::RetainedStore;
 use shared::GroupMember;
 use subscribers::Subscriber;
+use versions::{Part, Versions};
 
 /// Where messages go.
 #[derive(Debug)]
@@ -158,19 +160,14 @@ impl Router {
         self.index.keys().hash(name)
     }
 
-    /// Adds or replaces a subscription `[MQTT-3.8.4-3]`; messages published from now on reach the receiver.
-    /// Retained messages are apart, see [`RetainedPages`].
+    /// Begins changes of subscriptions that publishers see together, at its end. Whoever changes others waits until then.
+    pub(crate) fn edit(&self) -> Edit<'_> {
+        Edit { index: self.index.edit(), clock: self.clock }
+    }
+
+    /// Changes one subscription: see [`Edit::subscribe`].
     pub(crate) fn subscribe(&self, filter: &TopicFilter, receiver: &Receiver, grant: Grant, now: Instant) {
-        match filter.shared() {
-            Some(shared) => {
-                let member = GroupMember::new(receiver, grant);
-                self.index.join(&shared, receiver, member, self.clock.nanos(now));
-            }
-            None => {
-                let (outbox, rights) = (Arc::clone(&receiver.outbox), Arc::clone(&receiver.rights));
-                self.index.insert(filter, Subscriber { number: receiver.number, outbox, rights, grant });
-            }
-        }
+        self.edit().subscribe(filter, receiver, grant, now);
     }
 
     /// Share groups that a subscription below `$SYS/share/` may be about, `most` from `after` in the order of their
@@ -188,12 +185,15 @@ impl Router {
         }
     }
 
-    /// Removes a subscription; messages published from now on do not reach the receiver `[MQTT-3.10.4-2]`.
+    /// Changes one subscription: see [`Edit::unsubscribe`].
     pub(crate) fn unsubscribe(&self, filter: &TopicFilter, number: u64) {
-        match filter.shared() {
-            Some(shared) => self.index.leave(&shared, number),
-            None => self.index.remove(filter, number),
-        }
+        self.edit().unsubscribe(filter, number);
+    }
+
+    /// Removes subscriptions together.
+    pub(crate) fn unsubscribe_all<'a>(&self, filters: impl Iterator<Item = &'a TopicFilter>, number: u64) {
+        let mut edit = self.edit();
+        filters.for_each(|filter| edit.unsubscribe(filter, number));
     }
 
     /// Whether a SUBSCRIBE brings retained messages. A shared subscription brings none (MQTT 5.0 §4.8.2).
@@ -226,9 +226,14 @@ impl Router {
         self.index.invalidate();
     }
 
-    /// Grows with every change of the subscriptions, or of rights.
-    pub(crate) fn version(&self) -> u64 {
-        self.index.version()
+    /// They grow with every change of the subscriptions, or of rights.
+    fn versions(&self) -> &Versions {
+        self.index.versions()
+    }
+
+    /// The part of the index that `topic` belongs to.
+    fn part_of(&self, topic: &TopicName) -> Part {
+        self.index.part_of(topic)
     }
 
     /// `is_will`: a promise of the broker, for which there is room on disk as soon as it is kept.
@@ -242,6 +247,38 @@ impl Router {
     /// A retained message of the last run.
     pub(crate) fn restore_retained(&self, publication: &Publication, now: Instant) {
         self.retained.restore(publication, now);
+    }
+}
+
+/// Changes of subscriptions that publishers see together, when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Edit<'a> {
+    index: index::Edit<'a>,
+    clock: Clock,
+}
+
+impl Edit<'_> {
+    /// Adds or replaces a subscription `[MQTT-3.8.4-3]`: messages published after this edit reach the receiver. Retained
+    /// messages are apart, see [`RetainedPages`].
+    pub(crate) fn subscribe(&mut self, filter: &TopicFilter, receiver: &Receiver, grant: Grant, now: Instant) {
+        match filter.shared() {
+            Some(shared) => {
+                let member = GroupMember::new(receiver, grant);
+                self.index.join(&shared, receiver, member, self.clock.nanos(now));
+            }
+            None => {
+                let (outbox, rights) = (Arc::clone(&receiver.outbox), Arc::clone(&receiver.rights));
+                self.index.insert(filter, Subscriber { number: receiver.number, outbox, rights, grant });
+            }
+        }
+    }
+
+    /// Removes a subscription: messages published after this edit do not reach the receiver `[MQTT-3.10.4-2]`.
+    pub(crate) fn unsubscribe(&mut self, filter: &TopicFilter, number: u64) {
+        match filter.shared() {
+            Some(shared) => self.index.leave(&shared, number),
+            None => self.index.remove(filter, number),
+        }
     }
 }
 

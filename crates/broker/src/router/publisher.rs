@@ -16,7 +16,7 @@ use super::fanout::Fanout;
 use super::held_key;
 use super::matches::{MatchSet, Route, Target, Terms};
 use super::message::{Message, Share, To};
-use super::route_cache::RouteCache;
+use super::route_cache::{KnownRoute, RouteCache};
 use super::shared::{GroupMember, dispatch};
 use super::{NotRetained, Receiver, Router};
 use crate::durable::{Durable, PublisherId, SafeAt, as_refused};
@@ -155,7 +155,8 @@ impl Publisher {
         is_allowed: impl FnOnce(&TopicName) -> bool,
         now: Instant,
     ) -> bool {
-        let Some((name, matches)) = self.routes.as_mut().and_then(|routes| routes.find_known(router, plain.topic()))
+        let Some(KnownRoute { topic: name, matches, .. }) =
+            self.routes.as_mut().and_then(|routes| routes.find_known(router, plain.topic()))
         else {
             return false;
         };

@@ -7,15 +7,17 @@ use tenbin_codec::TopicName;
 
 use super::Router;
 use super::matches::MatchSet;
+use super::versions::Part;
 use crate::memory::{Account, Charge, Kind};
 
 /// Matches of the topics that a connection published to lately, good while no subscription changes.
 #[derive(Debug, Default)]
 pub(super) struct RouteCache {
+    /// Of the changes that concern all routes.
     version: u64,
     /// Where each topic's matches are in `routes`.
     places: FxHashMap<Box<[u8]>, usize>,
-    routes: Vec<(TopicName, MatchSet)>,
+    routes: Vec<KnownRoute>,
     /// The place that was found last: mostly it is the next one too.
     last: usize,
     /// Targets in all routes together: what they weigh.
@@ -24,6 +26,33 @@ pub(super) struct RouteCache {
     charge: Option<Charge>,
     /// Matches of the last topic that is not cached.
     uncached: MatchSet,
+}
+
+/// The matches of one topic.
+#[derive(Debug)]
+pub(super) struct KnownRoute {
+    pub(super) topic: TopicName,
+    pub(super) matches: MatchSet,
+    part: Part,
+    /// Of the part, before they were made.
+    version: u64,
+}
+
+impl KnownRoute {
+    fn new(router: &Router, topic: &TopicName) -> Self {
+        let part = router.part_of(topic);
+        let version = router.versions().of(part);
+        Self { topic: topic.detach(), matches: router.matches(topic), part, version }
+    }
+
+    fn bytes(&self) -> usize {
+        ROUTE_BYTES + 2 * self.topic.as_bytes().len() + self.matches.bytes()
+    }
+
+    #[inline]
+    fn holds(&self, router: &Router) -> bool {
+        router.versions().of(self.part) == self.version
+    }
 }
 
 impl RouteCache {
@@ -38,46 +67,63 @@ impl RouteCache {
             return &self.uncached;
         }
         match self.place_of(router, topic.as_bytes()) {
-            Some(place) => &self.routes[place].1,
-            None => self.remember(topic, router.matches(topic)),
+            Some(place) if self.routes[place].holds(router) => &self.routes[place].matches,
+            Some(place) => self.renew(place, KnownRoute::new(router, topic)),
+            None => self.remember(KnownRoute::new(router, topic)),
         }
     }
 
     /// Only what is remembered.
     #[inline]
-    pub(super) fn find_known(&mut self, router: &Router, topic: &[u8]) -> Option<&(TopicName, MatchSet)> {
+    pub(super) fn find_known(&mut self, router: &Router, topic: &[u8]) -> Option<&KnownRoute> {
         let place = self.place_of(router, topic)?;
-        Some(&self.routes[place])
+        Some(&self.routes[place]).filter(|route| route.holds(router))
     }
 
     #[inline]
     fn place_of(&mut self, router: &Router, topic: &[u8]) -> Option<usize> {
-        let version = router.version();
+        let version = router.versions().of_all();
         if version != self.version {
             self.clear();
             self.version = version;
         }
-        if self.routes.get(self.last).is_none_or(|(name, _)| name.as_bytes() != topic) {
+        if self.routes.get(self.last).is_none_or(|route| route.topic.as_bytes() != topic) {
             self.last = *self.places.get(topic)?;
         }
         Some(self.last)
     }
 
-    fn remember(&mut self, topic: &TopicName, matches: MatchSet) -> &MatchSet {
-        if self.routes.len() >= ROUTES_MAX || self.targets + matches.targets.len() > TARGETS_MAX {
+    fn remember(&mut self, route: KnownRoute) -> &MatchSet {
+        let targets = route.matches.targets.len();
+        if self.routes.len() >= ROUTES_MAX || self.targets + targets > TARGETS_MAX {
             self.clear();
         }
-        let bytes = ROUTE_BYTES + 2 * topic.as_bytes().len() + matches.bytes();
+        let bytes = route.bytes();
         if self.charge.as_mut().is_some_and(|charge| charge.resize(charge.bytes() + bytes).is_err()) {
             self.clear();
-            self.uncached = matches;
+            self.uncached = route.matches;
             return &self.uncached;
         }
         let place = self.routes.len();
-        self.targets += matches.targets.len();
-        self.places.insert(topic.as_bytes().into(), place);
-        self.routes.push((topic.detach(), matches));
-        &self.routes[place].1
+        self.targets += targets;
+        self.places.insert(route.topic.as_bytes().into(), place);
+        self.routes.push(route);
+        &self.routes[place].matches
+    }
+
+    /// Takes the place of a route that does not hold any more.
+    fn renew(&mut self, place: usize, route: KnownRoute) -> &MatchSet {
+        let old = &self.routes[place];
+        let targets = self.targets - old.matches.targets.len() + route.matches.targets.len();
+        let (old, new) = (old.bytes(), route.bytes());
+        let has_room = |charge: &mut Charge| charge.resize(charge.bytes().saturating_sub(old) + new).is_ok();
+        if targets > TARGETS_MAX || !self.charge.as_mut().is_none_or(has_room) {
+            self.clear();
+            return self.remember(route);
+        }
+        self.targets = targets;
+        self.routes[place] = route;
+        &self.routes[place].matches
     }
 
     fn clear(&mut self) {
@@ -92,7 +138,7 @@ impl RouteCache {
 /// the look-up saves time.
 const TOPIC_BYTES_MAX: usize = 256;
 /// Bytes of a cached route beside its topic, targets and groups: its places in both tables.
-const ROUTE_BYTES: usize = 160;
+const ROUTE_BYTES: usize = 176;
 /// Topics that one connection remembers, and targets in all of them together unless one topic alone has more.
 const ROUTES_MAX: usize = 256;
 const TARGETS_MAX: usize = 4096;
@@ -120,7 +166,7 @@ mod tests {
         }
         assert_eq!(cache.charge.as_ref().map(Charge::bytes), Some(shared.memory.used()), "the cache is charged");
         assert!(shared.memory.used() > 0);
-        let bytes = cache.routes.iter().map(|(topic, _)| 2 * topic.as_bytes().len()).sum::<usize>();
+        let bytes = cache.routes.iter().map(|route| 2 * route.topic.as_bytes().len()).sum::<usize>();
         assert!(!cache.routes.is_empty(), "short topics are cached");
         assert!(bytes <= ROUTES_MAX * 2 * TOPIC_BYTES_MAX, "{bytes} bytes of topics");
     }

@@ -81,6 +81,9 @@ impl Subscribe {
         }
         let mut subscriptions = Vec::new();
         while !body.is_empty() {
+            if subscriptions.len() >= body.limits().filters as usize {
+                return Err(DecodeError::TooManyFilters);
+            }
             let filter = TopicFilter::new(body.text()?)?; // [MQTT-3.8.3-1]
             let options = SubscriptionOptions::decode(body.u8()?, version)?;
             if options.no_local && filter.is_shared() {

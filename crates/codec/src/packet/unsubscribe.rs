@@ -35,6 +35,9 @@ impl Unsubscribe {
         }
         let mut filters = Vec::new();
         while !body.is_empty() {
+            if filters.len() >= body.limits().filters as usize {
+                return Err(DecodeError::TooManyFilters);
+            }
             filters.push(TopicFilter::new(body.text()?)?); // [MQTT-3.10.3-1]
         }
         Ok(Self { packet_id, user_properties, filters })

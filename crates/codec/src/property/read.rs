@@ -59,7 +59,7 @@ impl PropertyReader {
     /// A Property Length past the end of the packet.
     pub(crate) fn take(body: &mut Reader) -> Result<Self, DecodeError> {
         let len = body.varint()? as usize;
-        let user_properties_left = body.user_properties_maximum();
+        let user_properties_left = body.limits().user_properties;
         let reader = body.part(len)?;
         Ok(Self { reader, seen: 0, last: None, subscription_ids_repeat: false, user_properties_left })
     }

@@ -76,13 +76,13 @@ fn groups_choose_by_the_rules_of_their_names_and_by_new_ones_from_when_they_are_
         let receiver = Receiver { number: 1, outbox, load, rights: rights() };
         let options = SubscriptionOptions::at(QoS::AtLeastOnce);
         let grant = Grant { options, identifier: None, weight: NonZeroU16::MIN };
-        index.join(&filter(name).shared().unwrap(), &receiver, GroupMember::new(&receiver, grant), Nanos(0));
+        index.edit().join(&filter(name).shared().unwrap(), &receiver, GroupMember::new(&receiver, grant), Nanos(0));
     };
     let group = |name: &str| index.group(&filter(name).shared().unwrap()).unwrap();
     join("$share/one/a/+");
-    let before = index.version();
+    let before = index.versions().of_all();
     index.set_rules(rules("[[share]]\ngroup = \"one\"\nkey = \"topic\"\n[[share]]\npolicy = \"random\""));
-    assert!(index.version() > before, "routes know keys");
+    assert!(index.versions().of_all() > before, "routes know keys");
     join("$share/two/a/+");
     let one = group("$share/one/a/+");
     assert_eq!((one.members.rules().policy, one.members.rules().is_ordered), (Policy::Adaptive, true));
@@ -106,7 +106,7 @@ fn groups_choose_by_the_rules_of_their_names_and_by_new_ones_from_when_they_are_
 fn a_session_with_overlapping_filters_is_one_target_with_all_identifiers() {
     let index = index();
     for (text, identifier) in [("a/b", 1), ("a/+", 2), ("a/#", 3), ("#", 4), ("b/#", 5)] {
-        index.insert(&filter(text), subscriber(7, Some(identifier)));
+        index.edit().insert(&filter(text), subscriber(7, Some(identifier)));
     }
     let matches = index.matches(&topic("a/b"));
     assert_eq!(matches.targets.len(), 1);
@@ -116,23 +116,58 @@ fn a_session_with_overlapping_filters_is_one_target_with_all_identifiers() {
 }
 
 #[test]
-fn every_change_raises_the_version_and_leaves_nothing_behind() {
+fn a_change_raises_the_versions_of_its_part_and_leaves_nothing() {
     let index = index();
-    let filters = ["a", "a/b", "+/b", "a/+/c", "a/#", "#", "+", "/", "$SYS/#"].map(filter);
-    let before = index.version();
-    filters.iter().for_each(|filter| index.insert(filter, subscriber(1, None)));
-    filters.iter().for_each(|filter| index.remove(filter, 1));
-    assert_eq!(index.version(), before + 2 * filters.len() as u64);
+    let versions = |name| (index.versions().of_all(), index.versions().of(index.part_of(&topic(name))));
+    let elsewhere = (0..).map(|number| number.to_string());
+    let elsewhere = elsewhere
+        .filter(|name| {
+            ["a/b", "/", "$SYS/a"].iter().all(|matched| index.part_of(&topic(matched)) != index.part_of(&topic(name)))
+        })
+        .take(1)
+        .next()
+        .unwrap();
+    let filters = [
+        ("a", "a"),
+        ("a/b", "a/b"),
+        ("+/b", "a/b"),
+        ("a/+/c", "a/b/c"),
+        ("a/#", "a/b"),
+        ("#", "a"),
+        ("+", "a"),
+        ("/", "/"),
+        ("$SYS/#", "$SYS/a"),
+    ];
+    for (text, matched) in filters {
+        let (before, before_elsewhere) = (versions(matched), versions(&elsewhere));
+        index.edit().insert(&filter(text), subscriber(1, None));
+        let between = versions(matched);
+        index.edit().remove(&filter(text), 1);
+        assert!(before != between && between != versions(matched), "{text}");
+        let is_anywhere = text.starts_with(['+', '#']);
+        assert_eq!(versions(&elsewhere) != before_elsewhere, is_anywhere, "{text}");
+    }
     let snapshot = index.snapshot.load();
     assert!(snapshot.exact.is_empty());
     assert!(snapshot.wildcards.is_empty());
+}
+
+#[test]
+fn changes_of_one_edit_are_seen_together() {
+    let index = index();
+    let mut edit = index.edit();
+    edit.insert(&filter("a"), subscriber(1, None));
+    edit.insert(&filter("a/#"), subscriber(2, None));
+    assert_eq!(numbers(&index, "a"), [0; 0]);
+    drop(edit);
+    assert_eq!(numbers(&index, "a"), [1, 2]);
 }
 
 fn join(index: &FilterIndex, text: &str, number: u64) {
     let (outbox, load) = outbox();
     let grant = Grant { options: SubscriptionOptions::default(), identifier: None, weight: NonZeroU16::MIN };
     let receiver = Receiver { number, outbox, load, rights: rights() };
-    index.join(&filter(text).shared().unwrap(), &receiver, GroupMember::new(&receiver, grant), Nanos(0));
+    index.edit().join(&filter(text).shared().unwrap(), &receiver, GroupMember::new(&receiver, grant), Nanos(0));
 }
 
 #[test]
@@ -151,7 +186,7 @@ fn groups_are_named_by_share_name_and_filter_and_go_with_their_last_member() {
     assert_eq!(sizes("a/b"), [1, 1, 2]);
     assert_eq!(sizes("a/c"), [1, 2]);
     for (text, number) in [("$share/g/a/+", 1), ("$share/g/a/+", 2), ("$share/h/a/+", 3), ("$share/g/a/b", 1)] {
-        index.leave(&filter(text).shared().unwrap(), number);
+        index.edit().leave(&filter(text).shared().unwrap(), number);
     }
     assert_eq!(sizes("a/b"), [0usize; 0]);
 }
@@ -181,10 +216,10 @@ proptest! {
         for (filter, number, add) in changes {
             model.retain(|known| *known != (filter.clone(), number));
             if add {
-                index.insert(&filter, subscriber(number, None));
+                index.edit().insert(&filter, subscriber(number, None));
                 model.push((filter, number));
             } else {
-                index.remove(&filter, number);
+                index.edit().remove(&filter, number);
             }
         }
         for name in topics.iter().filter(|name| !name.is_empty()) {
@@ -205,11 +240,11 @@ fn a_filter_with_many_subscribers_and_a_level_with_many_children_keep_all() {
     let index = index();
     // out of order, so that chunks split in the middle too
     let order = (0..1000u64).map(|i| i * 617 % 1000 + 1).collect::<Vec<_>>();
-    order.iter().for_each(|&number| index.insert(&filter("a/#"), subscriber(number, None)));
-    order.iter().for_each(|&number| index.insert(&filter(&format!("b/{number}/+")), subscriber(number, None)));
+    order.iter().for_each(|&number| index.edit().insert(&filter("a/#"), subscriber(number, None)));
+    order.iter().for_each(|&number| index.edit().insert(&filter(&format!("b/{number}/+")), subscriber(number, None)));
     assert_eq!(numbers(&index, "a/x"), (1..=1000).collect::<Vec<_>>());
     assert_eq!(numbers(&index, "b/500/x"), [500]);
-    order.iter().filter(|number| *number % 2 == 0).for_each(|&number| index.remove(&filter("a/#"), number));
+    order.iter().filter(|number| *number % 2 == 0).for_each(|&number| index.edit().remove(&filter("a/#"), number));
     assert_eq!(numbers(&index, "a/x"), (1..=1000).filter(|n| n % 2 == 1).collect::<Vec<_>>());
 }
 
@@ -228,7 +263,7 @@ fn founding_a_group_copies_few_of_the_others_that_its_filter_has() {
         join(&index, &format!("$share/new/{text}"), 1);
         let copied = counts().iter().zip(&counts_before).filter(|(after, before)| after > before).count();
         assert!(copied <= 64, "{text}: {copied} of 1000");
-        names.iter().for_each(|name| index.leave(&filter(name).shared().unwrap(), 1));
+        names.iter().for_each(|name| index.edit().leave(&filter(name).shared().unwrap(), 1));
         assert_eq!(index.matches(&topic(&text.replace('+', "x"))).groups.len(), 1);
     }
 }
@@ -243,8 +278,8 @@ fn a_group_is_watched_where_a_subscription_may_be_about_it() {
         let groups = index.watched_groups(0, 10, far);
         groups.iter().map(|group| group.name().share_name.to_string()).collect::<String>()
     };
-    index.insert(&filter("#"), subscriber(1, None));
-    index.insert(&filter("$SYS/broker/#"), subscriber(1, None));
+    index.edit().insert(&filter("#"), subscriber(1, None));
+    index.edit().insert(&filter("$SYS/broker/#"), subscriber(1, None));
     assert_eq!((&*watched(false), &*watched(true)), ("", ""));
     for (text, near, far) in [
         ("$SYS/share/b/x%2F%23/members", "b", "b"),
@@ -254,16 +289,16 @@ fn a_group_is_watched_where_a_subscription_may_be_about_it() {
         ("$SYS/#", "", "abc"),
         ("$SYS/+/a/+/shadow", "", "abc"),
     ] {
-        index.insert(&filter(text), subscriber(2, None));
+        index.edit().insert(&filter(text), subscriber(2, None));
         assert_eq!((&*watched(false), &*watched(true)), (near, far), "{text}");
         assert_eq!(
             numbers(&index, "$SYS/share/b/x%2F%23/members").contains(&2),
             filter(text).matches(&topic("$SYS/share/b/x%2F%23/members"))
         );
-        index.remove(&filter(text), 2);
+        index.edit().remove(&filter(text), 2);
         assert_eq!(watched(true), "", "{text}");
     }
-    index.insert(&filter("$SYS/share/#"), subscriber(2, None));
+    index.edit().insert(&filter("$SYS/share/#"), subscriber(2, None));
     let number = index.watched_groups(0, 2, false)[1].number().get();
     assert_eq!(index.watched_groups(number, 2, false).len(), 1, "the rest");
 }

@@ -45,13 +45,13 @@ fn among_ten_thousand_filters_and_a_thousand_with_wildcards_the_right_ones_are_f
     let mut exact: HashMap<String, Vec<u64>> = HashMap::new();
     for number in 1..=10_000 {
         let text = path(rng, false);
-        index.insert(&filter(&text), crowd.one(number));
+        index.edit().insert(&filter(&text), crowd.one(number));
         exact.entry(text).or_default().push(number);
     }
     let mut wildcards = Vec::new();
     for number in 10_001..=11_000 {
         let filter = filter(&path(rng, true));
-        index.insert(&filter, crowd.one(number));
+        index.edit().insert(&filter, crowd.one(number));
         wildcards.push((filter, number));
     }
     let mut topics: Vec<_> = exact.keys().take(200).cloned().collect();
@@ -73,7 +73,7 @@ fn among_ten_thousand_filters_and_a_thousand_with_wildcards_the_right_ones_are_f
         numbers.retain(|number| {
             let stays = number % 3 == 0;
             if !stays {
-                index.remove(&filter(text), *number);
+                index.edit().remove(&filter(text), *number);
             }
             stays
         });
@@ -81,14 +81,16 @@ fn among_ten_thousand_filters_and_a_thousand_with_wildcards_the_right_ones_are_f
     wildcards.retain(|(filter, number)| {
         let stays = number % 3 == 0;
         if !stays {
-            index.remove(filter, *number);
+            index.edit().remove(filter, *number);
         }
         stays
     });
     let after = check(&exact, &wildcards);
     assert!(before > 2 * after && after > topics.len() / 10, "{before} and {after} were found");
-    exact.iter().for_each(|(text, numbers)| numbers.iter().for_each(|number| index.remove(&filter(text), *number)));
-    wildcards.iter().for_each(|(filter, number)| index.remove(filter, *number));
+    exact
+        .iter()
+        .for_each(|(text, numbers)| numbers.iter().for_each(|number| index.edit().remove(&filter(text), *number)));
+    wildcards.iter().for_each(|(filter, number)| index.edit().remove(filter, *number));
     let snapshot = index.snapshot.load();
     assert!(snapshot.exact.is_empty() && snapshot.wildcards.is_empty());
 }
@@ -115,10 +117,10 @@ fn a_change_copies_few_subscriptions_of_others() {
         let text = |number: u64| filter(&form.replace('N', &number.to_string()));
         // In no order, and with every other number left for later.
         let others = (0..4096u64).map(|i| one(i * 617 % 4096 * 2)).collect::<Vec<_>>();
-        others.iter().for_each(|other| index.insert(&text(other.number), other.clone()));
+        others.iter().for_each(|other| index.edit().insert(&text(other.number), other.clone()));
         for number in [1, 1001, 8191, 9001] {
-            let subscribing = copied(&index, &others, || index.insert(&text(number), one(number)));
-            let unsubscribing = copied(&index, &others, || index.remove(&text(number), number));
+            let subscribing = copied(&index, &others, || index.edit().insert(&text(number), one(number)));
+            let unsubscribing = copied(&index, &others, || index.edit().remove(&text(number), number));
             assert!(subscribing.max(unsubscribing) <= 64, "{form}: {subscribing} and {unsubscribing} of 4096");
         }
     }
@@ -129,12 +131,12 @@ fn a_filter_may_have_a_thousand_levels() {
     let (index, crowd) = (index(), Crowd::new());
     let levels = vec!["a"; 999].join("/");
     for (number, end) in [(1, "a"), (2, "+"), (3, "#")] {
-        index.insert(&filter(&format!("{levels}/{end}")), crowd.one(number));
+        index.edit().insert(&filter(&format!("{levels}/{end}")), crowd.one(number));
     }
-    index.insert(&filter(&format!("+/{levels}")), crowd.one(4));
+    index.edit().insert(&filter(&format!("+/{levels}")), crowd.one(4));
     assert_eq!(numbers(&index, &format!("{levels}/a")), [1, 2, 3, 4]);
     assert_eq!(numbers(&index, &levels), [3]);
-    index.remove(&filter(&format!("{levels}/+")), 2);
+    index.edit().remove(&filter(&format!("{levels}/+")), 2);
     assert_eq!(numbers(&index, &format!("{levels}/b")), [3]);
 }
 
@@ -165,11 +167,11 @@ proptest! {
         for (filter, number, add) in changes {
             let number = number % sessions;
             match add {
-                true => index.insert(&filter, crowd.one(number)),
+                true => index.edit().insert(&filter, crowd.one(number)),
                 false => {
                     // One that is there, if there is one of this filter.
                     let known = model.iter().find(|(known, _)| *known == filter).map_or(number, |(_, number)| *number);
-                    index.remove(&filter, known);
+                    index.edit().remove(&filter, known);
                     model.retain(|(other, number)| (other, *number) != (&filter, known));
                 }
             }
