@@ -25,9 +25,14 @@ pub(super) struct Fields<'a>(&'a [u8]);
 impl<'a> Fields<'a> {
     /// Of a record that begins with this version.
     pub(super) fn of(record: &'a [u8], version: u8) -> Result<Self, RecordError> {
+        Self::of_versions(record, &[version]).map(|(fields, _)| fields)
+    }
+
+    /// Of a record that begins with one of these versions; also says with which.
+    pub(super) fn of_versions(record: &'a [u8], versions: &[u8]) -> Result<(Self, u8), RecordError> {
         let mut fields = Self(record);
         match fields.u8()? {
-            found if found == version => Ok(fields),
+            found if versions.contains(&found) => Ok((fields, found)),
             found => Err(RecordError::Version(found)),
         }
     }
@@ -80,7 +85,7 @@ impl<'a> Fields<'a> {
     }
 
     /// All that is left.
-    pub(super) fn rest(self) -> &'a [u8] {
+    pub(super) fn rest(&self) -> &'a [u8] {
         self.0
     }
 

@@ -280,11 +280,11 @@ impl Loading<'_> {
         let mut expired = Vec::new();
         let mut count = 0;
         self.each(Table::Retained, |key, value| {
-            let RetainedRecord { expires, publish } = RetainedRecord::decode(value)?;
+            let RetainedRecord { expiry, publish } = RetainedRecord::decode(value)?;
             if key != publish.topic.as_bytes() {
                 return Err(RecordError::Illegal("topic"));
             }
-            if self.clock.has_come(expires) {
+            if self.clock.has_come(expiry.time) {
                 expired.push(key.to_vec());
                 return Ok(());
             }
@@ -292,7 +292,7 @@ impl Loading<'_> {
                 qos: publish.qos,
                 retain: true,
                 properties: publish.properties,
-                expires_at: self.clock.to_instant(expires),
+                expires_at: self.clock.expires_at(expiry), // [MQTT-3.3.2-6]
                 ..Publication::new(publish.topic, publish.payload)
             };
             self.shared.router.restore_retained(&publication, self.now);

@@ -1,7 +1,9 @@
 //! A message that waits, as bytes: a body that all its places have in common, and a tag for each place.
 //!
 //! ```text
-//!   body   1 | published QoS 1, RETAIN 4 | expires 8 | bytes of properties 4 | Topic Name | properties | payload
+//!   body   2 | published QoS 1, RETAIN 4 | expires 8 | seconds left at storing 4 | bytes of properties 4
+//!            | Topic Name | properties | payload
+//!          1 | … without the seconds left: older, is read and never written
 //!   tag    of a session: QoS 1, RETAIN 4 | Subscription Identifiers, 4 each; or nothing: as it was published, RETAIN 0
 //!          of a share group: hash of what its member is chosen by 8; or nothing. No session's tag is as long
 //! ```
@@ -14,7 +16,7 @@ use tenbin_codec::{PublishTemplate, QoS};
 use tenbin_session::Delivery;
 
 use super::bytes::{Fields, RecordError};
-use super::wall_clock::{WallClock, WallTime};
+use super::wall_clock::{StoredExpiry, WallClock, WallTime};
 
 /// What goes before the template in a body.
 pub(super) type Head = [u8; HEAD_BYTES];
@@ -24,8 +26,8 @@ pub(super) fn head(delivery: &Delivery, clock: WallClock) -> Head {
     let mut head = [0; HEAD_BYTES];
     head[0] = VERSION;
     head[1] = flags(delivery.published_qos, delivery.published_retain);
-    head[2..10].copy_from_slice(&clock.to_wall(delivery.expires_at).to_le_bytes());
-    head[10..].copy_from_slice(&delivery.template.to_store().0.to_le_bytes());
+    head[2..14].copy_from_slice(&clock.to_stored_expiry(delivery.expires_at).to_bytes());
+    head[14..].copy_from_slice(&delivery.template.to_store().0.to_le_bytes());
     head
 }
 
@@ -52,15 +54,15 @@ pub(super) fn put_group_tag(delivery: &Delivery, tag: &mut Vec<u8>) {
 /// # Errors
 /// They are not what was written, or a later version wrote them.
 pub(super) fn decode(body: Bytes, tag: &[u8], clock: WallClock) -> Result<(Delivery, bool), RecordError> {
-    let mut fields = Fields::of(&body, VERSION)?;
+    let (mut fields, version) = Fields::of_versions(&body, &VERSIONS)?;
     let (published_qos, published_retain) = flags_in(fields.u8()?)?;
-    let expires = fields.u64()?;
+    let expiry = StoredExpiry::take(&mut fields, version == VERSION)?;
     let properties_len = fields.u32()?;
-    let template = PublishTemplate::restore(properties_len, body.slice(HEAD_BYTES..));
+    let template = PublishTemplate::restore(properties_len, body.slice_ref(fields.rest()));
     let template = template.ok_or(RecordError::Illegal("message"))?;
     let mut delivery = Delivery {
         published_retain,
-        expires_at: clock.to_instant(expires),
+        expires_at: clock.expires_at(expiry), // [MQTT-3.3.2-6]
         ..Delivery::new(template, published_qos, false)
     };
     if let Ok(key) = tag.try_into() {
@@ -75,12 +77,12 @@ pub(super) fn decode(body: Bytes, tag: &[u8], clock: WallClock) -> Result<(Deliv
         let identifiers: Box<[u32]> = identifiers.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
         delivery.subscription_identifiers = (!identifiers.is_empty()).then(|| Arc::new(identifiers));
     }
-    Ok((delivery, clock.has_come(expires)))
+    Ok((delivery, clock.has_come(expiry.time)))
 }
 
 /// When a message's time is over, as its body says.
 pub(super) fn expires(body: &[u8]) -> Result<WallTime, RecordError> {
-    let mut fields = Fields::of(body, VERSION)?;
+    let (mut fields, _) = Fields::of_versions(body, &VERSIONS)?;
     fields.u8()?;
     fields.u64()
 }
@@ -94,8 +96,10 @@ fn flags_in(flags: u8) -> Result<(QoS, bool), RecordError> {
     Ok((qos, flags & 4 != 0))
 }
 
-const VERSION: u8 = 1;
-pub(super) const HEAD_BYTES: usize = 14;
+const VERSION: u8 = 2;
+const VERSION_WITHOUT_INTERVAL: u8 = 1;
+const VERSIONS: [u8; 2] = [VERSION_WITHOUT_INTERVAL, VERSION];
+pub(super) const HEAD_BYTES: usize = 6 + StoredExpiry::BYTES;
 const IDENTIFIERS_MAX: usize = 63;
 
 #[cfg(test)]
@@ -167,6 +171,36 @@ mod tests {
     }
 
     #[test]
+    fn mqtt_3_3_2_6_clock_set_back_does_not_raise_stored_expiry() {
+        let clock = WallClock::now();
+        let (start, interval) = (clock.to_instant(1).unwrap(), Duration::from_secs(20));
+        let expiring = Delivery { expires_at: Some(start + interval), ..delivery(QoS::AtLeastOnce, false) };
+        let (body, tag) = stored(&expiring, clock);
+        for set_back in [0, 1, 3600, 86_400].map(Duration::from_secs) {
+            let (back, is_over) = decode(body.clone(), &tag, clock.set_back(set_back)).unwrap();
+            let left = back.expires_at.unwrap().saturating_duration_since(start);
+            assert!(!is_over && left <= interval, "{left:?} after {set_back:?}");
+            assert!(left > interval - Duration::from_secs(1), "{left:?} after {set_back:?}");
+        }
+    }
+
+    #[test]
+    fn message_of_the_older_version_is_read() {
+        let clock = WallClock::now();
+        let soon = clock.to_instant(1).unwrap() + Duration::from_secs(60);
+        for expires_at in [None, Some(soon)] {
+            let written = Delivery { expires_at, ..delivery(QoS::AtLeastOnce, true) };
+            let (body, tag) = stored(&written, clock);
+            let older = [&[VERSION_WITHOUT_INTERVAL], &body[1..10], &body[14..]].concat();
+            assert_eq!(expires(&older), expires(&body));
+            let (back, is_over) = decode(older.into(), &tag, clock).unwrap();
+            assert_eq!((back.expires_at, is_over), (expires_at, false));
+            assert_eq!((back.published_qos, back.published_retain), (QoS::AtLeastOnce, true));
+            assert_eq!(back.template.to_store(), written.template.to_store());
+        }
+    }
+
+    #[test]
     fn what_is_no_message_is_an_error() {
         let clock = WallClock::now();
         let (body, _) = stored(&delivery(QoS::ExactlyOnce, false), clock);
@@ -176,8 +210,8 @@ mod tests {
             assert!(cut.is_err() || end >= HEAD_BYTES + 5, "{end} bytes");
         }
         let mut later = body.to_vec();
-        later[0] = 2;
-        assert_eq!(decode(later.into(), &[], clock).unwrap_err(), RecordError::Version(2));
+        later[0] = 3;
+        assert_eq!(decode(later.into(), &[], clock).unwrap_err(), RecordError::Version(3));
         for tag in [&[3u8][..], &[8], &[1, 0, 0], &[0; 8], &[1; 12]] {
             assert!(decode(body.clone(), tag, clock).is_err(), "{tag:?}");
         }

@@ -6,7 +6,8 @@
 //!   sessions        Client Identifier        1 | number 8 | owner | Session Expiry Interval 4 | connection ended 8
 //!                                            2 | … | address that began it, as IPv6 16
 //!   subscriptions   session's number, filter 1 | Subscription Options 1 | Subscription Identifier 4 | weight 2
-//!   retained        topic                    1 | expires 8 | PUBLISH of MQTT 5.0
+//!   retained        topic                    2 | expires 8 | seconds left at storing 4 | PUBLISH of MQTT 5.0
+//!                                            1 | … without the seconds left: older, is read and never written
 //!   wills           Client Identifier        1 | owner | due 8 | Will Delay Interval 4 | PUBLISH of MQTT 5.0
 //!   speeds          hash 8                   1 | processing time in ns 8 | kept 8
 //!
@@ -26,13 +27,15 @@ use tenbin_codec::{
 };
 
 use super::bytes::{Fields, RecordError, put_bytes, text};
-use super::wall_clock::WallTime;
+use super::wall_clock::{StoredExpiry, WallTime};
 use crate::auth::{Identity, Principal};
 use crate::router::Grant;
 
 const VERSION: u8 = 1;
 /// Of a session's record.
 const VERSION_WITH_ADDRESS: u8 = 2;
+/// Of a retained message's record.
+const VERSION_WITH_INTERVAL: u8 = 2;
 
 /// A session that outlives its connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +70,7 @@ pub(super) struct WillRecord {
 /// A retained message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RetainedRecord {
-    pub(super) expires: WallTime,
+    pub(super) expiry: StoredExpiry,
     pub(super) publish: Publish,
 }
 
@@ -209,9 +212,9 @@ pub(super) fn decode_grant(record: &[u8]) -> Result<Grant, RecordError> {
 impl RetainedRecord {
     /// Of a message that is there as what all its receivers have in common.
     /// `None`: no PUBLISH of MQTT 5.0 is so large.
-    pub(super) fn encode(template: &PublishTemplate, qos: QoS, expires: WallTime) -> Option<Vec<u8>> {
-        let mut record = vec![VERSION];
-        record.extend_from_slice(&expires.to_le_bytes());
+    pub(super) fn encode(template: &PublishTemplate, qos: QoS, expiry: StoredExpiry) -> Option<Vec<u8>> {
+        let mut record = vec![VERSION_WITH_INTERVAL];
+        record.extend_from_slice(&expiry.to_bytes());
         let header = PublishHeader { qos, retain: true, packet_id: packet_id(qos), ..PublishHeader::default() };
         let mut out = WriteBuffer::new();
         template.encode(&header, ProtocolVersion::V5, &mut out);
@@ -221,9 +224,9 @@ impl RetainedRecord {
     }
 
     pub(super) fn decode(record: &[u8]) -> Result<Self, RecordError> {
-        let mut fields = Fields::of(record, VERSION)?;
-        let expires = fields.u64()?;
-        Ok(Self { expires, publish: decode_publish(fields.rest())? })
+        let (mut fields, version) = Fields::of_versions(record, &[VERSION, VERSION_WITH_INTERVAL])?;
+        let expiry = StoredExpiry::take(&mut fields, version == VERSION_WITH_INTERVAL)?;
+        Ok(Self { expiry, publish: decode_publish(fields.rest())? })
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) struct EncodedRetained(Box<[u8]>);
 impl EncodedRetained {
     /// `None`: it came as the largest packet that there is or nearly, and as one of MQTT 5.0 it would be larger.
     pub(crate) fn new(template: &PublishTemplate, qos: QoS, expires_at: Option<Instant>) -> Option<Self> {
-        let record = RetainedRecord::encode(template, qos, WallClock::now().to_wall(expires_at))?;
+        let record = RetainedRecord::encode(template, qos, WallClock::now().to_stored_expiry(expires_at))?;
         Some(Self(record.into_boxed_slice()))
     }
 }

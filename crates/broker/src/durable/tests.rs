@@ -1,7 +1,7 @@
 //! Records there and back, and bytes that are none.
 
 use std::num::{NonZeroU16, NonZeroU64};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
@@ -11,6 +11,7 @@ use tenbin_codec::{
 };
 
 use super::record::*;
+use super::wall_clock::{StoredExpiry, WallClock};
 use crate::router::Grant;
 
 fn text() -> impl Strategy<Value = Text> {
@@ -90,14 +91,16 @@ proptest! {
 
     #[test]
     fn a_retained_message_comes_back(
-        (topic, qos, properties, payload, expires) in (topic(), qos(), properties(), payload(), any::<u64>()),
+        (topic, qos, properties, payload) in (topic(), qos(), properties(), payload()),
+        (time, interval) in any::<(u64, u32)>(),
     ) {
+        let expiry = StoredExpiry { time, interval };
         let template = PublishTemplate::new(&topic, properties.as_deref(), &payload, &mut BytesMut::new());
-        let record = RetainedRecord::decode(&RetainedRecord::encode(&template, qos, expires).unwrap()).unwrap();
+        let record = RetainedRecord::decode(&RetainedRecord::encode(&template, qos, expiry).unwrap()).unwrap();
         let publish = record.publish;
         prop_assert!(publish.retain);
         prop_assert_eq!((publish.topic, publish.qos, publish.properties), (topic, qos, properties));
-        prop_assert_eq!((publish.payload, record.expires), (payload, expires));
+        prop_assert_eq!((publish.payload, record.expiry), (payload, expiry));
     }
 
     #[test]
@@ -140,7 +143,7 @@ proptest! {
         let whole = [
             SessionRecord { number, owner: owner.clone(), expiry: 1, ended: 2, address: None }.encode(),
             WillRecord { owner, due: 1, will }.encode(),
-            RetainedRecord::encode(&template, QoS::ExactlyOnce, 5).unwrap(),
+            RetainedRecord::encode(&template, QoS::ExactlyOnce, StoredExpiry { time: 5, interval: 6 }).unwrap(),
             encode_grant(&grant),
             subscription_key(number, &TopicFilter::try_from("a/#").unwrap()),
             noise,
@@ -186,8 +189,41 @@ fn a_message_that_is_too_large_for_mqtt_5_is_not_kept() {
     for (payload_len, is_kept) in [(VARINT_MAX - 5, false), (100, true)] {
         let payload = Bytes::from(vec![0; payload_len as usize]);
         let template = PublishTemplate::new(&topic, None, &payload, &mut BytesMut::new());
-        assert_eq!(RetainedRecord::encode(&template, QoS::AtMostOnce, 0).is_some(), is_kept);
+        let expiry = WallClock::now().to_stored_expiry(None);
+        assert_eq!(RetainedRecord::encode(&template, QoS::AtMostOnce, expiry).is_some(), is_kept);
     }
+}
+
+/// A retained message's record with 20 seconds left, and when they began.
+fn expiring(clock: WallClock) -> (Vec<u8>, Instant) {
+    let start = clock.to_instant(1).unwrap();
+    let topic = TopicName::try_from("a/b").unwrap();
+    let template = PublishTemplate::new(&topic, None, &Bytes::from_static(b"hi"), &mut BytesMut::new());
+    let expiry = clock.to_stored_expiry(Some(start + Duration::from_secs(20)));
+    (RetainedRecord::encode(&template, QoS::AtLeastOnce, expiry).unwrap(), start)
+}
+
+#[test]
+fn mqtt_3_3_2_6_clock_set_back_does_not_raise_retained_expiry() {
+    let clock = WallClock::now();
+    let (record, start) = expiring(clock);
+    for set_back in [0, 1, 86_400].map(Duration::from_secs) {
+        let expiry = RetainedRecord::decode(&record).unwrap().expiry;
+        let expires_at = clock.set_back(set_back).expires_at(expiry);
+        assert_eq!(expires_at, Some(start + Duration::from_secs(20)), "{set_back:?}");
+    }
+}
+
+#[test]
+fn retained_record_of_the_older_version_is_read() {
+    let clock = WallClock::now();
+    let (record, start) = expiring(clock);
+    let older = [&[1], &record[1..9], &record[13..]].concat();
+    let (older, newer) = (RetainedRecord::decode(&older).unwrap(), RetainedRecord::decode(&record).unwrap());
+    assert_eq!((older.publish, older.expiry.time), (newer.publish, newer.expiry.time));
+    assert_eq!(clock.expires_at(older.expiry), Some(start + Duration::from_secs(20)));
+    let later = [&[3], &record[1..]].concat();
+    assert_eq!(RetainedRecord::decode(&later).unwrap_err().to_string(), "version 3 is unknown");
 }
 
 #[test]

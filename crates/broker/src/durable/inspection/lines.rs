@@ -149,7 +149,7 @@ impl<'a> Line<'a> {
             Entry::Retained(retained) => {
                 let Publish { topic, qos, retain, payload, .. } = &retained.publish;
                 let message = Message::new(topic.text().as_str(), *qos, *retain, payload, with_payloads);
-                Self::Retained { expires: time(retained.expires), message }
+                Self::Retained { expires: time(retained.expiry.time), message }
             }
             Entry::Will(client_id, will) => Self::Will {
                 client_id: client_id.as_str(),
