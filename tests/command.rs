@@ -199,6 +199,20 @@ fn a_connection_without_connect_does_not_hold_up_the_end() {
     assert_eq!(broker.wait_for_exit(PATIENCE).code(), Some(0), "long before the time for a CONNECT is over");
 }
 
+#[test]
+fn reload_names_each_changed_key_that_it_does_not_take() {
+    let file = ConfigFile::new("policy = \"random\"\n[queue]\nmessages_maximum = 5\n");
+    let broker = BrokerProcess::start(&["--config", file.path()]);
+    let text = "policy = \"adaptive\"\n[queue]\nmessages_maximum = 6\n[sessions]\nreceive_maximum = 7\n";
+    std::fs::write(file.path(), text).expect("a file of ours");
+    broker.signal("HUP");
+    broker.log().wait_for(&[" reloaded "], PATIENCE);
+    broker.log().wait_for(&["WARN", "key=\"queue.messages_maximum\"", "old=\"5\"", "new=\"6\""], PATIENCE);
+    broker.log().wait_for(&["WARN", "key=\"sessions.receive_maximum\"", "old=\"1024\"", "new=\"7\""], PATIENCE);
+    let warnings = broker.log().all().iter().filter(|line| line.contains("WARN")).count();
+    assert_eq!(warnings, 2, "the policy is taken");
+}
+
 /// What the command says in its one line when it does not start.
 fn refusal(arguments: &[&str]) -> String {
     let (status, said) = BrokerProcess::fail_to_start(arguments);

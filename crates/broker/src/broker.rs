@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::Config;
 use crate::auth::{Access, AccessError, Authenticator, Authorizer, Settings, enforcement};
+use crate::config::NotTaken;
 use crate::durable::{self, Durable, StoreError};
 use crate::expiry::{self, ExpiryQueue};
 use crate::long_ends::LongEnds;
@@ -27,6 +28,8 @@ use crate::{descriptors, slow_receivers, sys_share, sys_topics};
 #[derive(Debug)]
 pub struct Broker {
     shared: Arc<Shared>,
+    /// As it was started with: the shared one may be bounded further.
+    configured: Config,
     addresses: Vec<SocketAddr>,
     /// Name of the first listener, if there is one.
     first_listener: Option<Arc<str>>,
@@ -115,6 +118,7 @@ impl BrokerBuilder {
     /// system does not give, or a store that cannot be had or read.
     pub async fn start(mut self) -> Result<Broker, StartError> {
         let is_configured_only = self.authenticator.is_none();
+        let given = self.config.clone();
         let settings = Settings::load(&self.config, is_configured_only).map_err(StartError::Access)?;
         let access = move |settings, key| Access::new(settings, key, self.authenticator, self.authorizer);
         let (threads, running) = self.threads.map(Threads::start).transpose().map_err(StartError::Threads)?.unzip();
@@ -130,7 +134,7 @@ impl BrokerBuilder {
         for configured in configured {
             let failed = |error| StartError::Listen(configured.address, error);
             let _there = listening.enter();
-            let listener = net::bind(configured.address).map_err(failed)?;
+            let listener = net::bind(configured.address, &shared.config).map_err(failed)?;
             addresses.push(listener.local_addr().map_err(failed)?);
             listeners.push((listener, configured.name()));
         }
@@ -158,7 +162,15 @@ impl BrokerBuilder {
         for (listener, name) in listeners {
             tasks.spawn_on(net::run(Arc::clone(&shared), listener, name), &listening);
         }
-        Ok(Broker { shared, addresses, first_listener, tasks, _long_ends: long_ends, _threads: running })
+        Ok(Broker {
+            shared,
+            configured: given,
+            addresses,
+            first_listener,
+            tasks,
+            _long_ends: long_ends,
+            _threads: running,
+        })
     }
 }
 
@@ -256,8 +268,7 @@ impl Broker {
     /// disconnected, sessions of users who are not known get no new messages, and subscriptions deliver only what is allowed. A
     /// share member that may be one again is so as soon as its connection has noticed. Share groups keep their
     /// members, and lose no message. What load reports are taken from is taken over for connections that begin from
-    /// now on. Listeners are known by their names: their addresses, new listeners and the rest of `config` are not
-    /// looked at.
+    /// now on. Listeners are known by their names. What differs in the rest of `config` is not taken: each such key is logged.
     ///
     /// # Errors
     /// Something in it cannot be used, or it does not name a listener that is open; then all stays as it is.
@@ -265,6 +276,9 @@ impl Broker {
         enforcement::reload(&self.shared, config)?;
         self.shared.router.set_share_rules(config.share_rules());
         self.shared.report_carriers.replace(config);
+        for NotTaken { key, old, new } in self.configured.not_taken(config) {
+            tracing::warn!(key, old, new, "reload does not change this key: restart the broker");
+        }
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 mod access;
 mod error;
+mod not_taken;
 mod range;
 mod tables;
 
@@ -11,7 +12,8 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use socket2::TcpKeepalive;
 use tenbin_balancer::Policy;
 use tenbin_codec::{QoS, ReportCarrier, ReportCarriers};
 use tenbin_session::SessionExpiry;
@@ -19,6 +21,7 @@ use tenbin_session::handshake::Capabilities;
 
 pub use access::{AclDefault, Listener};
 pub use error::ConfigError;
+pub(crate) use not_taken::NotTaken;
 
 pub use crate::router::{NamePattern, OrderingKey, ShareRule, UnknownKey};
 
@@ -33,25 +36,28 @@ use tables::{Connections, Explain, Limits, Queue, Retained, Served, Sessions, Sp
 pub use tables::SyncWhen;
 
 /// How a broker is set up. `Config::default()` is the shipped file.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Addresses to listen on that let everybody in.
     pub listen: Vec<SocketAddr>,
     /// What load reports are taken from at the addresses of `listen`.
-    #[serde(deserialize_with = "report_carriers")]
+    #[serde(deserialize_with = "report_carriers", skip_serializing)]
     pub load_reports: ReportCarriers,
     /// Listeners with settings of their own, beside `listen`.
+    #[serde(skip_serializing)]
     pub listeners: Vec<Listener>,
     /// Who may publish and subscribe to what; the first rule that matches decides.
-    #[serde(deserialize_with = "crate::auth::rules")]
+    #[serde(deserialize_with = "crate::auth::rules", skip_serializing)]
     pub acl: Vec<AclRule>,
     /// Where no rule matches.
+    #[serde(skip_serializing)]
     pub acl_default: AclDefault,
     /// Policy of the share groups that no rule of `share` is about.
-    #[serde(deserialize_with = "policy")]
+    #[serde(deserialize_with = "policy", skip_serializing)]
     pub policy: Policy,
     /// What share groups choose by; the first rule that is about a group counts.
+    #[serde(skip_serializing)]
     pub share: Vec<ShareRule>,
     /// Network Connections.
     pub connections: Connections,
@@ -148,6 +154,23 @@ impl Config {
 
     pub(crate) fn connect_packet_bytes_maximum(&self) -> u32 {
         self.connections.connect_packet_bytes_maximum.get() as u32
+    }
+
+    /// How the system finds out that a silent peer is gone; `None` = not at all.
+    pub(crate) fn tcp_keepalive(&self) -> Option<TcpKeepalive> {
+        let connections = &self.connections;
+        let idle = connections.tcp_keepalive_idle_seconds.get();
+        let keepalive = TcpKeepalive::new()
+            .with_time(Duration::from_secs(idle))
+            .with_interval(Duration::from_secs(connections.tcp_keepalive_interval_seconds.get()))
+            .with_retries(connections.tcp_keepalive_probes.get() as u32);
+        (idle > 0).then_some(keepalive)
+    }
+
+    /// How long a peer may leave data unacknowledged; `None` = as long as the system allows.
+    pub(crate) fn tcp_user_timeout(&self) -> Option<Duration> {
+        let seconds = self.connections.tcp_user_timeout_seconds.get();
+        (seconds > 0).then(|| Duration::from_secs(seconds))
     }
 
     pub(crate) fn connect_timeout(&self) -> Duration {

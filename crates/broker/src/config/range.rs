@@ -18,6 +18,12 @@ impl<const MIN: u64, const MAX: u64> fmt::Debug for Ranged<MIN, MAX> {
     }
 }
 
+impl<const MIN: u64, const MAX: u64> serde::Serialize for Ranged<MIN, MAX> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
 impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Ranged<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = i64::deserialize(deserializer)?;

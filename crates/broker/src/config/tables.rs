@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tenbin_codec::TopicName;
 use tenbin_store::Sync;
 
@@ -11,7 +11,7 @@ use super::range::Ranged;
 use crate::outbox::WhenFull;
 
 /// Limits of Network Connections.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Connections {
     /// Connections at a time.
@@ -23,6 +23,10 @@ pub struct Connections {
     pub(super) connect_timeout_ms: Ranged<1, 600_000>,
     pub(super) packet_timeout_ms: Ranged<1, 86_400_000>,
     pub(super) keep_alive_maximum_seconds: Ranged<0, 65_535>,
+    pub(super) tcp_keepalive_idle_seconds: Ranged<0, 32_767>,
+    pub(super) tcp_keepalive_interval_seconds: Ranged<1, 32_767>,
+    pub(super) tcp_keepalive_probes: Ranged<1, 127>,
+    pub(super) tcp_user_timeout_seconds: Ranged<0, 86_400>,
     pub(super) packet_bytes_maximum: Ranged<256, 268_435_460>,
     pub(super) connect_packet_bytes_maximum: Ranged<256, 268_435_460>,
     pub(super) user_properties_maximum: Ranged<0, 4_294_967_295>,
@@ -55,6 +59,10 @@ impl Default for Connections {
             connect_timeout_ms: Ranged(10_000),
             packet_timeout_ms: Ranged(30_000),
             keep_alive_maximum_seconds: Ranged(0),
+            tcp_keepalive_idle_seconds: Ranged(60),
+            tcp_keepalive_interval_seconds: Ranged(10),
+            tcp_keepalive_probes: Ranged(3),
+            tcp_user_timeout_seconds: Ranged(0),
             packet_bytes_maximum: Ranged(4 << 20),
             connect_packet_bytes_maximum: Ranged(256 << 10),
             user_properties_maximum: Ranged(1000),
@@ -64,7 +72,7 @@ impl Default for Connections {
 }
 
 /// What of MQTT is served; told in CONNACK where it is less than all.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Served {
     pub(super) maximum_qos: Ranged<0, 2>,
@@ -98,7 +106,7 @@ impl Default for Served {
 }
 
 /// Limits of sessions.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sessions {
     /// Sessions in all, connected or not.
@@ -145,7 +153,7 @@ impl Default for Sessions {
 }
 
 /// Bounds of the queue of one client, and of all.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Queue {
     pub(super) messages_maximum: Ranged<1, 4_294_967_295>,
@@ -167,7 +175,7 @@ impl Default for Queue {
 }
 
 /// Bounds of the retained messages.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Retained {
     /// Messages in all.
@@ -183,7 +191,7 @@ impl Default for Retained {
 }
 
 /// Bounds of the memory that clients make the broker keep beside queues and retained messages.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
     pub(super) bytes_maximum: Ranged<1024, 1_099_511_627_776>,
@@ -202,7 +210,7 @@ impl Default for Limits {
 }
 
 /// How long, and of how many, the speed of clients that left share groups is remembered.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Speeds {
     pub(super) seconds: Ranged<0, 604_800>,
@@ -217,7 +225,7 @@ impl Default for Speeds {
 }
 
 /// The topics below `$SYS/`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sys {
     pub(super) interval_seconds: Ranged<0, 86_400>,
@@ -230,7 +238,7 @@ impl Default for Sys {
 }
 
 /// The last decisions of share groups.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Explain {
     pub(super) decisions_maximum: Ranged<0, 4096>,
@@ -244,7 +252,7 @@ impl Default for Explain {
 }
 
 /// Where and when things are kept on disk.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Store {
     /// Directory of the command `tenbin broker`; empty = nothing is kept.
@@ -260,7 +268,7 @@ pub struct Store {
 }
 
 /// When what is written is told to be safe.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SyncWhen {
     /// When the disk has confirmed it: a power cut takes nothing that was acknowledged.

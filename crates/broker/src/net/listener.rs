@@ -10,17 +10,23 @@ use tokio::net::TcpListener;
 
 use super::connection::{self, Newcomer};
 use super::stream::Stream;
+use crate::Config;
 use crate::shared::Shared;
 use crate::threads::{Home, Threads};
 
-/// Opens a listening socket.
+/// Opens a listening socket. Accepted sockets inherit how it finds out that a peer is gone.
 ///
 /// # Errors
 /// The port is in use, or not ours to open.
-pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+pub(crate) fn bind(address: SocketAddr, config: &Config) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
+    if let Some(keepalive) = config.tcp_keepalive() {
+        socket.set_tcp_keepalive(&keepalive)?;
+    }
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(config.tcp_user_timeout())?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
@@ -100,3 +106,33 @@ impl Drop for OpenConnection {
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use socket2::SockRef;
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn accepted_sockets_notice_that_peers_are_gone() {
+        let own = "[connections]\ntcp_keepalive_idle_seconds = 7\ntcp_keepalive_interval_seconds = 5\n\
+                   tcp_keepalive_probes = 2\ntcp_user_timeout_seconds = 30";
+        let off = "[connections]\ntcp_keepalive_idle_seconds = 0";
+        let expected = [("", Some((60, 10, 3)), None), (own, Some((7, 5, 2)), Some(30)), (off, None, None)];
+        for (text, keepalive, user_timeout) in expected {
+            let config = Config::parse(text).unwrap();
+            let listener = bind(([127, 0, 0, 1], 0).into(), &config).unwrap();
+            let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (accepted, _) = listener.accept().await.unwrap();
+            let socket = SockRef::from(&accepted);
+            assert_eq!(socket.keepalive().unwrap(), keepalive.is_some(), "{text}");
+            if let Some((idle, interval, probes)) = keepalive {
+                assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(idle), "{text}");
+                assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(interval), "{text}");
+                assert_eq!(socket.tcp_keepalive_retries().unwrap(), probes, "{text}");
+            }
+            assert_eq!(socket.tcp_user_timeout().unwrap(), user_timeout.map(Duration::from_secs), "{text}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Keys of a configuration file that a reload does not take.
+
+use serde_json::Value;
+
+use super::Config;
+
+/// A key whose value in a new file is not that of the running broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NotTaken {
+    /// With its table: `queue.messages_maximum`.
+    pub(crate) key: String,
+    pub(crate) old: String,
+    pub(crate) new: String,
+}
+
+impl Config {
+    /// The keys that differ in `new` and that a reload leaves as they are.
+    pub(crate) fn not_taken(&self, new: &Self) -> Vec<NotTaken> {
+        let mut found = Vec::new();
+        compare("", &as_json(self), &as_json(new), &mut found);
+        for (name, old) in self.listeners.iter().map(|listener| (listener.name(), listener)) {
+            // One that is missing makes the reload fail, and one that is new is logged where listeners are looked at.
+            let Some(new) = new.listeners.iter().find(|new| new.name() == name) else { continue };
+            let values = |listener: &super::Listener| serde_json::json!({ "address": listener.address, "publishes_per_second": listener.publishes_per_second });
+            compare(&format!("listeners.{name}"), &values(old), &values(new), &mut found);
+        }
+        found
+    }
+}
+
+fn as_json(config: &Config) -> Value {
+    serde_json::to_value(config).unwrap_or_default()
+}
+
+fn compare(key: &str, old: &Value, new: &Value, found: &mut Vec<NotTaken>) {
+    match (old, new) {
+        (Value::Object(old), Value::Object(new)) => {
+            for (name, old) in old {
+                let key = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
+                compare(&key, old, new.get(name).unwrap_or(&Value::Null), found);
+            }
+        }
+        _ if old == new => {}
+        _ => found.push(NotTaken { key: key.to_owned(), old: old.to_string(), new: new.to_string() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_outside_of_a_reload_are_named_with_both_values() {
+        let listener =
+            |port: u16, more: &str| format!("[[listeners]]\nname = \"in\"\naddress = \"127.0.0.1:{port}\"\n{more}");
+        let old = Config::parse(&listener(1, "")).unwrap();
+        let new = format!(
+            "policy = \"random\"\nacl_default = \"deny\"\n[queue]\nmessages_maximum = 5\nwhen_full = \"spool\"\n\
+             [store]\ndirectory = \"else\"\n[[share]]\ngroup = \"g\"\n[[acl]]\nallow = \"all\"\ntopic = \"#\"\n{}",
+            listener(2, "anonymous = true\npublishes_per_second = 7\n")
+        );
+        let new = Config::parse(&new).unwrap();
+        let mut found = old.not_taken(&new);
+        found.sort_by(|a, b| a.key.cmp(&b.key));
+        let found: Vec<_> = found.iter().map(|found| [&found.key[..], &found.old, &found.new]).collect();
+        assert_eq!(
+            found,
+            [
+                ["listeners.in.address", "\"127.0.0.1:1\"", "\"127.0.0.1:2\""],
+                ["listeners.in.publishes_per_second", "null", "7"],
+                ["queue.messages_maximum", "16384", "5"],
+                ["queue.when_full", "\"drop_oldest\"", "\"spool\""],
+                ["store.directory", "\"tenbin-data\"", "\"else\""],
+            ]
+        );
+        assert_eq!(old.not_taken(&old), []);
+    }
+}
