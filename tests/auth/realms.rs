@@ -46,6 +46,9 @@ fn moved_password_file_keeps_sessions_and_messages() {
             } else {
                 reload(&broker);
             }
+            if moved != "./pw" {
+                broker.log().wait_for(&["WARN", "password file moved", "listener=main", moved, "realm = "], PATIENCE);
+            }
             expect_fifty(broker.address(), &format!("{moved}, at a start: {at_start}"));
         }
     }
@@ -55,10 +58,10 @@ fn moved_password_file_keeps_sessions_and_messages() {
 fn renamed_listener_keeps_sessions_after_a_moved_file() {
     let stage = Stage::new();
     stage.passwords("pw", &USERS);
-    stage.passwords("moved", &USERS);
     stage.configure(&[("main", "pw", "")]);
     let broker = stage.start();
     stage.fifty_wait(&broker);
+    fs::rename(stage.path("pw"), stage.path("moved")).expect("ours to write");
     stage.configure(&[("main", "moved", "")]);
     reload(&broker);
     drop(broker);
@@ -145,4 +148,53 @@ fn session_outlives_its_user_and_listener_in_the_files() {
     expect_fifty(broker.address(), "the user is back");
     let mut member = broker.connect(as_user(lasting(ProtocolVersion::V5, "member"), "alice"));
     assert_eq!(member.receive_message().payload, "job", "what waits with a share group");
+}
+
+#[test]
+fn adding_a_realm_key_keeps_its_users_sessions() {
+    for at_start in [true, false] {
+        let stage = Stage::new();
+        stage.passwords("pw", &USERS);
+        stage.configure(&[("main", "pw", "")]);
+        let mut broker = stage.start();
+        stage.fifty_wait(&broker);
+        let mut bob = broker.connect(as_user(lasting(ProtocolVersion::V5, "bob"), "bob"));
+        let what = format!("at a start: {at_start}");
+        stage.configure(&[("main", "pw", "realm = \"customers\"")]);
+        if at_start {
+            drop(broker);
+            broker = stage.start();
+        } else {
+            reload(&broker);
+            bob.settle();
+        }
+        expect_fifty(broker.address(), &what);
+        drop(broker);
+        for key in ["realm = \"customers\"", ""] {
+            stage.configure(&[("main", "pw", key)]);
+            let broker = stage.start();
+            let alice = as_user(lasting(ProtocolVersion::V5, "alice-1"), "alice");
+            let (_, connack) = RawClient::connect(broker.address(), alice);
+            assert!(connack.session_present, "{what}, then after a start with: {key}");
+        }
+    }
+}
+
+#[test]
+fn new_file_beside_the_old_one_gets_no_sessions_of_it() {
+    let stage = Stage::new();
+    stage.passwords("pw", &USERS);
+    stage.passwords("other", &USERS);
+    stage.configure(&[("main", "pw", "")]);
+    let broker = stage.start();
+    stage.fifty_wait(&broker);
+    stage.configure(&[("main", "other", "")]);
+    reload(&broker);
+    broker.log().wait_for(&["WARN", "another password file", "listener=main", "other", "realm = "], PATIENCE);
+    let (_, connack) =
+        RawClient::try_connect(broker.address(), as_user(lasting(ProtocolVersion::V5, "alice-1"), "alice"));
+    assert_eq!(connack.reason, ReasonCode::NotAuthorized);
+    stage.configure(&[("main", "pw", "")]);
+    reload(&broker);
+    expect_fifty(broker.address(), "taken back");
 }

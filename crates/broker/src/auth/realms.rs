@@ -1,14 +1,19 @@
 //! The realm of each listener: which users of one name are one user.
 //!
-//! `realm` of the configuration decides. Without it a listener keeps the realm that its users had before, so that a password
-//! file can be moved and a listener renamed without anybody losing a session:
+//! A realm keeps its name for good. The key `realm` of a listener is a label of one:
+//!
+//! - A known label keeps its realm. A label can be the name of a known realm.
+//! - A new label on a known file stands for the file's realm. So the key can be added without loss of sessions.
+//! - Any other label is a new realm. A label equal to the path of its file never stands for the realm of another file.
+//!
+//! A listener without the key keeps the realm that its users had before:
 //!
 //! 1. Listeners with one password file have one realm.
-//! 2. A file that was configured before keeps its realm, whichever listeners name it.
-//! 3. A listener with another file keeps its realm if no listener names its file of before: the file was moved.
+//! 2. A known file keeps its realm, whichever listeners name it.
+//! 3. A listener with a new file keeps its realm if the old file is gone: it counts as moved, and a warning says so.
 //! 4. Any other file is a realm of its own, called after the file.
 //!
-//! So users of two files are never mixed up unless the configuration gives both files one realm.
+//! So two files share a realm only by the key. An unrelated new file takes over a realm only by rule 3.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +25,10 @@ pub(crate) struct KnownRealm {
     pub(crate) listener: Arc<str>,
     /// Absolute path of the password file; symbolic links are not followed.
     pub(crate) file: PathBuf,
+    /// Its name, which never changes: sessions are kept under it.
     pub(crate) realm: Arc<str>,
+    /// The key `realm` of the listener.
+    pub(crate) label: Option<Arc<str>>,
 }
 
 /// A listener with a password file, as configured.
@@ -33,46 +41,146 @@ pub(super) struct Place {
     /// The same for all listeners with the same file.
     pub(super) canonical: PathBuf,
     /// The key `realm`.
-    pub(super) realm: Option<Arc<str>>,
+    pub(super) label: Option<Arc<str>>,
 }
 
-/// The realms of all `places`, in their order. `known`: what they were before.
-pub(super) fn assign(places: &[Place], known: &[KnownRealm]) -> Vec<KnownRealm> {
+/// The realms of all `places`, in their order. `known`: what they were before, the latest first. `there` resolves a file
+/// that exists; `None` = it is gone.
+pub(super) fn assign(
+    places: &[Place],
+    known: &[KnownRealm],
+    there: impl Fn(&Path) -> Option<PathBuf>,
+) -> Vec<KnownRealm> {
+    let labels = realms_of_labels(places, known);
+    let configured = |place: &Place| place.label.as_ref().and_then(|label| labels.get(label));
     let mut assigned = Assigned::default();
-    for Place { canonical, realm, .. } in places {
-        realm.iter().for_each(|realm| assigned.give(canonical, realm));
-    }
-    let is_configured = |file: &Path| places.iter().any(|place| place.file == file);
     for place in places {
-        let of_this_file = known.iter().filter(|known| known.file == place.file);
-        let first = of_this_file.clone().filter(|known| known.listener == place.listener);
-        first.chain(of_this_file).for_each(|known| assigned.offer(&place.canonical, &known.realm));
+        configured(place).into_iter().for_each(|realm| assigned.give(&place.canonical, realm));
     }
     for place in places {
-        let moved = known.iter().filter(|known| known.listener == place.listener && !is_configured(&known.file));
-        moved.for_each(|known| assigned.offer(&place.canonical, &known.realm));
+        of_this_file(place, known).for_each(|known| assigned.offer(&place.canonical, &known.realm));
     }
     for place in places {
-        let is_free = |name: &Arc<str>| known.iter().all(|known| known.realm != *name) && assigned.is_free(name);
-        let mut name = Arc::clone(&place.text);
-        let mut number = 2_u32;
-        while !is_free(&name) {
-            name = format!("{}#{number}", place.text).into();
-            number += 1;
-        }
+        let moved = moved_from(place, places, known);
+        let moved = moved.filter(|old| there(&old.file).is_none_or(|file| file == place.canonical));
+        moved.into_iter().for_each(|old| assigned.offer(&place.canonical, &old.realm));
+    }
+    for place in places {
+        let is_free = |name: &str| known.iter().all(|known| *known.realm != *name) && assigned.is_free(name);
+        let name = free_name(&place.text, is_free);
         assigned.offer(&place.canonical, &name);
     }
     let known = |place: &Place| {
-        let realm = place.realm.as_ref().or_else(|| assigned.by_file.get(&place.canonical))?;
+        let realm = configured(place).or_else(|| assigned.by_file.get(&place.canonical))?;
         let (listener, realm) = (Arc::clone(&place.listener), Arc::clone(realm));
-        Some(KnownRealm { listener, file: place.file.clone(), realm })
+        Some(KnownRealm { listener, file: place.file.clone(), realm, label: place.label.clone() })
     };
     places.iter().filter_map(known).collect()
 }
 
-/// What is to be remembered: the realms of now, and those of before that no listener or file of now has taken the place of.
+/// The realm of each label that `places` have.
+fn realms_of_labels(places: &[Place], known: &[KnownRealm]) -> HashMap<Arc<str>, Arc<str>> {
+    let mut realms = HashMap::<Arc<str>, Arc<str>>::new();
+    let labelled = || places.iter().filter_map(|place| Some((place, place.label.as_ref()?)));
+    // The label is known.
+    for (_, label) in labelled() {
+        if let Some(known) = known.iter().find(|known| known.label.as_ref() == Some(label)) {
+            realms.insert(Arc::clone(label), Arc::clone(&known.realm));
+        }
+    }
+    let is_taken = |realms: &HashMap<_, Arc<str>>, realm: &str| realms.values().any(|taken| **taken == *realm);
+    // It names a realm.
+    for (_, label) in labelled() {
+        let is_realm = known.iter().any(|known| known.realm == *label);
+        if is_realm && !realms.contains_key(label) && !is_taken(&realms, label) {
+            realms.insert(Arc::clone(label), Arc::clone(label));
+        }
+    }
+    // The file is known. A label equal to the file's own path asks for a realm of its own.
+    for (place, label) in labelled() {
+        let realm = of_this_file(place, known).map(|known| &known.realm).find(|realm| !is_taken(&realms, realm));
+        if let Some(realm) = realm.filter(|_| *label != place.text && !realms.contains_key(label)) {
+            realms.insert(Arc::clone(label), Arc::clone(realm));
+        }
+    }
+    for (_, label) in labelled() {
+        let is_free = |name: &str| known.iter().all(|known| *known.realm != *name) && !is_taken(&realms, name);
+        let name = free_name(label, is_free);
+        realms.entry(Arc::clone(label)).or_insert(name);
+    }
+    realms
+}
+
+/// What is known of the file, first of all with this listener.
+fn of_this_file<'a>(place: &'a Place, known: &'a [KnownRealm]) -> impl Iterator<Item = &'a KnownRealm> {
+    let of_this_file = known.iter().filter(|known| known.file == place.file);
+    of_this_file.clone().filter(|known| known.listener == place.listener).chain(of_this_file)
+}
+
+/// The listener's last file, if no listener names it now.
+fn moved_from<'a>(place: &Place, places: &[Place], known: &'a [KnownRealm]) -> Option<&'a KnownRealm> {
+    let last = known.iter().find(|known| known.listener == place.listener)?;
+    (!places.iter().any(|place| place.file == last.file)).then_some(last)
+}
+
+/// `name`, or the first of `name#2`, `name#3`, … that is free.
+fn free_name(name: &Arc<str>, is_free: impl Fn(&str) -> bool) -> Arc<str> {
+    let mut free = Arc::clone(name);
+    let mut number = 2_u32;
+    while !is_free(&free) {
+        free = format!("{name}#{number}").into();
+        number += 1;
+    }
+    free
+}
+
+/// Logs each change by which users get sessions of others or lose their own. `now`: the realms of all `places`.
+pub(super) fn report(
+    places: &[Place],
+    now: &[KnownRealm],
+    known: &[KnownRealm],
+    there: impl Fn(&Path) -> Option<PathBuf>,
+) {
+    for (place, new) in places.iter().zip(now) {
+        let (listener, file, realm) = (&new.listener, &new.file, &new.realm);
+        if of_this_file(place, known).any(|known| known.realm == *realm) {
+            continue;
+        }
+        if let Some(old) = of_this_file(place, known).next() {
+            tracing::warn!(
+                %listener, ?file, %realm, old_realm = %old.realm,
+                "users get another realm: their sessions stay in the old one"
+            );
+        } else if let Some(old) = moved_from(place, places, known).filter(|_| place.label.is_none()) {
+            let old_file = there(&old.file);
+            if old.realm == *realm && old_file.is_none() {
+                tracing::warn!(
+                    %listener, old_file = ?old.file, ?file, %realm,
+                    "password file moved: its users get the sessions of the old file's users; \
+                     realm = {:?} separates them", place.text
+                );
+            } else if old.realm != *realm {
+                tracing::warn!(
+                    %listener, old_file = ?old.file, ?file, %realm, old_realm = %old.realm,
+                    "another password file: its users do not get the sessions of the old file's users; \
+                     realm = {:?} gives them", old.realm
+                );
+            }
+        }
+        let joined =
+            places.iter().zip(now).find(|(other, of)| of.realm == *realm && other.canonical != place.canonical);
+        if let Some((_, other)) = joined {
+            tracing::warn!(
+                %listener, ?file, other_listener = %other.listener, other_file = ?other.file, %realm,
+                "two password files share a realm: users of one name share sessions"
+            );
+        }
+    }
+}
+
+/// The realms to remember: those of now, then those of before with neither file nor realm among them.
 pub(super) fn remember(now: &[KnownRealm], before: &[KnownRealm]) -> Vec<KnownRealm> {
-    let is_over = |old: &KnownRealm| now.iter().any(|new| new.listener == old.listener || new.file == old.file);
+    let is_over = |old: &KnownRealm| now.iter().any(|new| new.file == old.file || new.realm == old.realm);
     now.iter().chain(before.iter().filter(|old| !is_over(old))).take(REMEMBERED).cloned().collect()
 }
 
@@ -97,7 +205,7 @@ impl Assigned {
         }
     }
 
-    fn is_free(&self, realm: &Arc<str>) -> bool {
+    fn is_free(&self, realm: &str) -> bool {
         !self.by_realm.contains_key(realm)
     }
 }
@@ -116,17 +224,23 @@ mod tests {
             text: text.into(),
             file: Path::new("/etc").join(text),
             canonical: Path::new("/etc").join(text.trim_start_matches("link-to-")),
-            realm: (!realm.is_empty()).then(|| realm.into()),
+            label: (!realm.is_empty()).then(|| realm.into()),
         };
         of.iter().map(place).collect()
     }
 
     /// The realms after a row of configurations, of which each remembers what was before.
     fn after(configurations: &[&[(&str, &str, &str)]]) -> Vec<String> {
+        after_with(configurations, &[])
+    }
+
+    /// As [`after`], where the files `there` stay on disk.
+    fn after_with(configurations: &[&[(&str, &str, &str)]], there: &[&str]) -> Vec<String> {
+        let there = |file: &Path| there.iter().map(|text| Path::new("/etc").join(text)).find(|there| there == file);
         let mut known = Vec::new();
         let mut realms = Vec::new();
         for configuration in configurations {
-            let now = assign(&places(configuration), &known);
+            let now = assign(&places(configuration), &known, there);
             realms = now.iter().map(|known| known.realm.to_string()).collect();
             known = remember(&now, &known);
         }
@@ -166,8 +280,47 @@ mod tests {
     }
 
     #[test]
+    fn file_that_stays_on_disk_keeps_its_realm_for_itself() {
+        assert_eq!(after_with(&[&[("a", "pw", "")], &[("a", "other", "")]], &["pw"]), ["other"]);
+        assert_eq!(after_with(&[&[("a", "pw", "")], &[("a", "link-to-pw", "")]], &["pw"]), ["pw"]);
+        // Only the last file counts.
+        let three: [&[_]; 3] = [&[("a", "pw", "")], &[("a", "pw2", "")], &[("a", "pw3", "")]];
+        assert_eq!(after_with(&three, &["pw2"]), ["pw3"]);
+    }
+
+    #[test]
+    fn reload_that_is_taken_back_restores_the_realms() {
+        let moved = [("a", "moved", ""), ("b", "other", "")];
+        assert_eq!(after(&[&[("a", "pw", "")], &moved, &[("a", "other", "")], &moved]), ["pw", "other"]);
+    }
+
+    #[test]
+    fn added_or_changed_label_keeps_the_realm() {
+        let unlabelled = [("a", "pw", "")];
+        let labelled = [("a", "pw", "x")];
+        assert_eq!(after(&[&unlabelled, &labelled]), ["pw"]);
+        assert_eq!(after(&[&unlabelled, &labelled, &unlabelled]), ["pw"]);
+        assert_eq!(after(&[&unlabelled, &labelled, &[("a", "pw", "y")]]), ["pw"]);
+        assert_eq!(after(&[&unlabelled, &labelled, &[("b", "new", "x")]]), ["pw"], "listener and file have changed");
+        assert_eq!(after(&[&unlabelled, &labelled, &[("a", "pw", "x"), ("b", "pw2", "x")]]), ["pw", "pw"]);
+        assert_eq!(
+            after(&[&[("a", "pw", ""), ("b", "pw2", "")], &[("a", "pw", "x"), ("b", "pw2", "x")]]),
+            ["pw", "pw"]
+        );
+        assert_eq!(after(&[&unlabelled, &[("a", "pw", "x"), ("b", "pw", "y")]]), ["pw", "y"]);
+    }
+
+    #[test]
+    fn label_separates_a_new_file_from_the_old_one() {
+        assert_eq!(after(&[&[("a", "pw", "")], &[("a", "other", "x")]]), ["x"]);
+        let taken_over: [&[_]; 3] = [&[("a", "pw", "")], &[("a", "other", "")], &[("a", "other", "other")]];
+        assert_eq!(after(&taken_over), ["other"], "its own path");
+        // The old realm is there by its name.
+        assert_eq!(after_with(&[&[("a", "pw", "")], &[("a", "new", "")], &[("a", "new", "pw")]], &["pw"]), ["pw"]);
+    }
+
+    #[test]
     fn configured_realm_decides() {
-        assert_eq!(after(&[&[("a", "pw", "")], &[("a", "pw", "x")]]), ["x"]);
         assert_eq!(after(&[&[("a", "pw", "x"), ("b", "pw2", "x")]]), ["x", "x"]);
         assert_eq!(after(&[&[("a", "pw", "x")], &[("a", "moved", "")]]), ["x"], "it stays when the key goes");
     }

@@ -1,6 +1,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::acl::Acl;
@@ -69,7 +70,7 @@ impl Settings {
                 text: path.display().to_string().into(),
                 file: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
                 canonical: path.canonicalize().unwrap_or_else(|_| path.to_owned()), // it has just been read
-                realm: listener.realm.as_deref().map(Into::into),
+                label: listener.realm.as_deref().map(Into::into),
             }));
             let (anonymous, acl) = (listener.anonymous, listener.acl);
             listeners.insert(name, ListenerSettings { anonymous, passwords, realm: Arc::default(), acl });
@@ -85,19 +86,25 @@ impl Settings {
         };
         let acl = Acl { rules: config.acl.clone(), default };
         let mut settings = Self { listeners, acl, places, realms: Vec::new() };
-        settings.recall(&[]);
+        settings.assign_realms(&[]);
         Ok(settings)
     }
 
     /// Gives the listeners the realms that they had before, where the configuration does not say others.
     pub(crate) fn recall(&mut self, known: &[KnownRealm]) {
-        let now = realms::assign(&self.places, known);
+        let now = self.assign_realms(known);
+        realms::report(&self.places, &now, known, there);
+    }
+
+    fn assign_realms(&mut self, known: &[KnownRealm]) -> Vec<KnownRealm> {
+        let now = realms::assign(&self.places, known, there);
         for KnownRealm { listener, realm, .. } in &now {
             if let Some(settings) = self.listeners.get_mut(listener) {
                 settings.realm = Arc::clone(realm);
             }
         }
         self.realms = realms::remember(&now, known);
+        now
     }
 
     /// What [`Settings::recall`] is to be given the next time.
@@ -125,6 +132,14 @@ impl Settings {
     /// Whether nobody is denied anything.
     pub(super) fn is_open(&self) -> bool {
         self.acl.is_open()
+    }
+}
+
+/// Where a file is, all symbolic links followed; `None` = there is none. One that cannot be looked at counts as there.
+fn there(file: &Path) -> Option<PathBuf> {
+    match file.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        canonical => Some(canonical.unwrap_or_else(|_| file.to_owned())),
     }
 }
 

@@ -41,13 +41,15 @@ impl Durable {
     }
 }
 
-/// The version, then listener, file and realm of each.
+/// The version, then listener, file, realm and label of each; 0 = no label.
 fn encode(realms: &[KnownRealm]) -> Vec<u8> {
     let mut record = vec![VERSION];
-    for KnownRealm { listener, file, realm } in realms {
+    for KnownRealm { listener, file, realm, label } in realms {
         put_bytes(&mut record, listener.as_bytes());
         put_bytes(&mut record, file.as_os_str().as_bytes());
         put_bytes(&mut record, realm.as_bytes());
+        record.push(u8::from(label.is_some()));
+        label.iter().for_each(|label| put_bytes(&mut record, label.as_bytes()));
     }
     record
 }
@@ -58,14 +60,19 @@ pub(super) fn decode(record: &[u8]) -> Result<Vec<KnownRealm>, RecordError> {
     while !fields.is_empty() {
         let listener = fields.str("listener")?.into();
         let file = std::ffi::OsString::from_vec(fields.bytes()?.to_vec()).into();
-        realms.push(KnownRealm { listener, file, realm: fields.str("realm")?.into() });
+        let realm = fields.str("realm")?.into();
+        let label = match fields.u8()? {
+            0 => None,
+            _ => Some(fields.str("label")?.into()),
+        };
+        realms.push(KnownRealm { listener, file, realm, label });
     }
     Ok(realms)
 }
 
 /// How long a start or a reload waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(2);
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 pub(super) const REALMS_KEY: &[u8] = b"realms";
 
 #[cfg(test)]
@@ -74,12 +81,13 @@ mod tests {
 
     #[test]
     fn encoded_realms_are_decoded_unchanged() {
-        let realm = |listener: &str, file: &str, realm: &str| KnownRealm {
+        let realm = |listener: &str, file: &str, realm: &str, label: Option<&str>| KnownRealm {
             listener: listener.into(),
             file: file.into(),
             realm: realm.into(),
+            label: label.map(Into::into),
         };
-        for realms in [vec![], vec![realm("a", "/etc/pw", "pw"), realm("b", "/x", "")]] {
+        for realms in [vec![], vec![realm("a", "/etc/pw", "pw", Some("x")), realm("b", "/x", "", None)]] {
             let record = encode(&realms);
             assert_eq!(decode(&record), Ok(realms));
             assert!(record.len() == 1 || decode(&record[..record.len() - 1]).is_err());
