@@ -204,10 +204,10 @@ impl Client {
 }
 
 /// A user who waits for the end of an anonymous session, or has given up when this is dropped.
-struct Displacing<'a>(&'a Client);
+pub(super) struct Displacing<'a>(&'a Client);
 
 impl<'a> Displacing<'a> {
-    fn of(client: &'a Client) -> Self {
+    pub(super) fn of(client: &'a Client) -> Self {
         client.displacing.fetch_add(1, Ordering::AcqRel);
         Self(client)
     }

@@ -73,7 +73,8 @@ impl ClientRegistry {
                 continue;
             }
             // Or another one has had it meanwhile, or the rules have changed, by which anonymous clients are one user.
-            let is_ours = client.rights.belong_to(newcomer);
+            // A user who came before this claim waits behind it: nothing else would tell its owner to leave.
+            let is_ours = client.rights.belong_to(newcomer) && !client.is_displaced();
             return if is_ours { Ok(Claimed::Ours(lease)) } else { Err(NoClaim::NotOurs) };
         }
     }
@@ -163,5 +164,21 @@ mod tests {
             drop(owner);
             assert_eq!(waits.await.map(drop), if is_another { Err(NoClaim::NotOurs) } else { Ok(()) });
         }
+    }
+
+    #[tokio::test]
+    async fn anonymous_claim_gives_way_to_a_user_before_it() {
+        let registry = ClientRegistry::default();
+        let inside = anonymous("inside");
+        let new = |number| client(&inside, number);
+        let Ok(Claimed::Ours(owner)) = registry.claim(&inside, new).await else { panic!("it is ours") };
+        let mut waits = std::pin::pin!(registry.claim(&inside, new));
+        assert!(tokio::time::timeout(Duration::from_millis(1), &mut waits).await.is_err(), "it has an owner");
+        let session = Arc::clone(&owner.client);
+        let displacing = client::Displacing::of(&session);
+        drop(owner);
+        assert_eq!(waits.await.map(drop), Err(NoClaim::NotOurs));
+        drop(displacing);
+        assert!(session.try_lease().is_some(), "the user gets it");
     }
 }
