@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tenbin_codec::{Connect, Packet, ProtocolVersion, QoS, ReasonCode, Will};
+use tokio::net::TcpSocket;
 
 use crate::guarded::{Guarded, Passwords, USERS, as_user};
 use crate::stage::Stage;
@@ -142,7 +143,7 @@ fn address_gets_no_more_sessions_than_configured() {
                 broker = stage.start();
             }
             assert_eq!(connect(&broker, 3), refused, "{version}, restarted: {is_restarted}");
-            let words = ["session refused", "sessions.per_address_maximum", &name(3), "127.0.0.1"];
+            let words = ["session refused", "sessions.loopback_per_address_maximum", &name(3), "127.0.0.1"];
             broker.log().wait_for(&words, PATIENCE);
             assert_eq!(connect(&broker, 0), ReasonCode::Success, "it has a session");
         }
@@ -157,6 +158,43 @@ fn address_gets_no_more_sessions_than_configured() {
         let clean = Connect::new(version, text(&name(4)));
         RawClient::connect(broker.address(), clean).0.disconnect();
     }
+}
+
+/// A user whose address has no place for a session is refused, and the anonymous session goes on.
+#[test]
+fn user_over_quota_does_not_end_the_anonymous_session() {
+    let stage = Stage::new();
+    stage.passwords("pw", &USERS);
+    stage.configure(&[("main", "pw", "anonymous = true\n[sessions]\nloopback_per_address_maximum = 1")]);
+    let broker = stage.start();
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let anonymous = || {
+        let stream = runtime.block_on(async {
+            let socket = TcpSocket::new_v4().expect("a socket");
+            socket.bind(([127, 0, 0, 2], 0).into()).expect("a loopback address");
+            socket.connect(broker.address()).await.expect("the broker listens").into_std()
+        });
+        let stream = stream.expect("a socket of ours");
+        stream.set_nonblocking(false).expect("a socket of ours");
+        let mut client = RawClient::on(stream, ProtocolVersion::V5);
+        client.send(&Packet::Connect(Box::new(lasting(ProtocolVersion::V5, "alice-1"))));
+        match client.receive() {
+            Packet::ConnAck(connack) => (client, *connack),
+            other => panic!("{other:?} instead of CONNACK"),
+        }
+    };
+    anonymous().0.disconnect();
+    RawClient::connect(broker.address(), as_user(lasting(ProtocolVersion::V5, "alice-2"), "alice")).0.disconnect();
+    let alice = || as_user(lasting(ProtocolVersion::V5, "alice-1"), "alice");
+    assert_eq!(RawClient::try_connect(broker.address(), alice()).1.reason, ReasonCode::QuotaExceeded);
+    let (client, connack) = anonymous();
+    assert!(connack.session_present, "nobody ended it");
+    client.disconnect();
+    // With a place for her session, she gets the Client Identifier.
+    let clean = as_user(Connect::new(ProtocolVersion::V5, text("alice-2")), "alice");
+    RawClient::connect(broker.address(), clean).0.disconnect();
+    let (_, connack) = RawClient::try_connect(broker.address(), alice());
+    assert_eq!((connack.reason, connack.session_present), (ReasonCode::Success, false));
 }
 
 fn will() -> Will {

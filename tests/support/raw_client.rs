@@ -44,7 +44,7 @@ impl RawClient {
         TcpStream::connect(address).ok().map(|stream| Self::on(stream, version))
     }
 
-    fn on(stream: TcpStream, version: ProtocolVersion) -> Self {
+    pub(crate) fn on(stream: TcpStream, version: ProtocolVersion) -> Self {
         stream.set_nodelay(true).expect("a socket of ours");
         stream.set_write_timeout(Some(PATIENCE)).expect("a socket of ours");
         let decoder = Decoder::client(version, PACKET_SIZE_MAX);

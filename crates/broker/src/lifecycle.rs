@@ -11,7 +11,7 @@ use tenbin_session::{Publication, Session, SessionExpiry};
 use crate::auth::enforcement;
 use crate::durable::{Durable, SafeAt, Stored, place};
 use crate::outbox::Booked;
-use crate::registry::{ChargedWill, Client, Lease, OverQuota, PendingWill};
+use crate::registry::{ChargedWill, Client, CountedSession, Lease, OverQuota, PendingWill};
 use crate::router::{HeldKey, Published, Publisher};
 use crate::shared::Shared;
 use crate::slices::Pace;
@@ -58,6 +58,14 @@ pub(crate) struct Interrupted {
     expires_at: Option<Instant>,
 }
 
+/// Why a connection does not begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotBegun {
+    /// The disk does not take the session.
+    CannotBeKept,
+    OverQuota(OverQuota),
+}
+
 /// Whether a connection may begin: not where something would have to be kept for it, and the disk does not take it.
 pub(crate) fn may_begin(shared: &Shared, lease: &Lease, beginning: &Beginning<'_>, now: Instant) -> bool {
     let Some(durable) = &shared.durable else { return true };
@@ -70,6 +78,21 @@ fn session_ends(lease: &Lease, clean_start: bool, now: Instant) -> bool {
     lease.state.established && (clean_start || lease.state.expires_at.is_some_and(|at| at <= now))
 }
 
+/// Whether an anonymous session may end, because a user wants its Client Identifier: not where the user's connection could not
+/// begin after it. The place of the user's session at its address.
+pub(crate) fn may_displace(
+    shared: &Shared,
+    lease: &Lease,
+    beginning: &Beginning<'_>,
+    address: IpAddr,
+    now: Instant,
+) -> Result<Option<Box<CountedSession>>, NotBegun> {
+    if !may_begin(shared, lease, &Beginning { clean_start: true, ..*beginning }, now) {
+        return Err(NotBegun::CannotBeKept);
+    }
+    shared.address_quota.count(address, lease.state.counted.as_deref()).map_err(NotBegun::OverQuota)
+}
+
 /// An anonymous session ends, because a user wants its Client Identifier. Nothing of it is the user's.
 pub(crate) async fn displace(shared: &Shared, mut lease: Lease, now: Instant) {
     tracing::info!(client = ?lease.client.id, "anonymous session ended: a user connects with its Client Identifier");
@@ -79,7 +102,7 @@ pub(crate) async fn displace(shared: &Shared, mut lease: Lease, now: Instant) {
     finish(shared, lease, &mut Pace::default()).await;
 }
 
-/// Counts the session that begins for the address that begins it.
+/// Counts the session that begins for the address that begins it. `place`: it is counted already.
 ///
 /// # Errors
 /// The address has as many sessions as it may have.
@@ -88,10 +111,14 @@ pub(crate) fn count(
     lease: &mut Lease,
     clean_start: bool,
     address: IpAddr,
+    place: Option<Box<CountedSession>>,
     now: Instant,
 ) -> Result<(), OverQuota> {
     if !lease.state.established || session_ends(lease, clean_start, now) {
-        lease.state.counted = shared.address_quota.count(address, lease.state.counted.as_deref())?;
+        lease.state.counted = match place {
+            None => shared.address_quota.count(address, lease.state.counted.as_deref())?,
+            counted => counted,
+        };
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ use super::transport::Transport;
 use super::weight::{DEFAULT_WEIGHT, weight_in};
 use crate::auth::{Action, AuthRequest, Principal, enforcement};
 use crate::durable::{SafeAt, Stored, UnderWay, place};
-use crate::lifecycle::{self, Beginning, Begun};
+use crate::lifecycle::{self, Beginning, Begun, NotBegun};
 use crate::memory::{Kind, OverLimit};
 use crate::registry::{ChargedWill, Claimed, Lease, NoClaim, OverQuota, session_bytes};
 use crate::shared::Shared;
@@ -201,10 +201,21 @@ async fn establish<S: Stream>(
         false => account.charge(Kind::Sessions, bytes).map_err(|OverLimit| ReasonCode::QuotaExceeded)?,
     };
     let new_client = |number| shared.new_client(&principal, number, Instant::now());
+    let (clean_start, expiry) = (connect.clean_start, negotiated.session_expiry);
+    let beginning = Beginning { clean_start, expiry, will: will.as_deref().map(|will| &will.will) };
+    let mut place = None;
     let mut lease = loop {
         match shared.registry.claim(&principal, new_client).await {
             Ok(Claimed::Ours(lease)) => break lease,
-            Ok(Claimed::ToEnd(lease)) => lifecycle::displace(shared, lease, Instant::now()).await,
+            Ok(Claimed::ToEnd(lease)) => {
+                let now = Instant::now();
+                // Nobody's session ends for a user who is refused.
+                match lifecycle::may_displace(shared, &lease, &beginning, peer.ip(), now) {
+                    Ok(counted) => place = counted,
+                    Err(refusal) => return Err(not_begun(shared, lease, peer, refusal, now).await.into()),
+                }
+                lifecycle::displace(shared, lease, now).await;
+            }
             Err(NoClaim::Superseded) => return Err(ReasonCode::ServerBusy.into()),
             Err(NoClaim::NotOurs) => {
                 tracing::info!(%peer, client = ?principal.client_id, "the Client Identifier is another user's");
@@ -216,17 +227,12 @@ async fn establish<S: Stream>(
     let is_renewed = lease.client.rights.renew(principal);
     lease.state.rights_epoch = rights_epoch;
     lease.charge_to(&account, charge);
-    let (clean_start, expiry) = (connect.clean_start, negotiated.session_expiry);
-    let beginning = Beginning { clean_start, expiry, will: will.as_deref().map(|will| &will.will) };
-    if !lifecycle::may_begin(shared, &lease, &beginning, now) {
-        tracing::info!(client = ?lease.client.id, "session cannot be kept, so that it is not begun");
-        lifecycle::give_back(shared, lease, now).await;
-        return Err(ReasonCode::ServerUnavailable.into());
-    }
-    if lifecycle::count(shared, &mut lease, clean_start, peer.ip(), now) == Err(OverQuota) {
-        tracing::info!(%peer, client = ?lease.client.id, "session refused: the address has sessions.per_address_maximum sessions");
-        lifecycle::give_back(shared, lease, now).await;
-        return Err(ReasonCode::QuotaExceeded.into());
+    let may_begin = match lifecycle::may_begin(shared, &lease, &beginning, now) {
+        true => lifecycle::count(shared, &mut lease, clean_start, peer.ip(), place, now).map_err(NotBegun::OverQuota),
+        false => Err(NotBegun::CannotBeKept),
+    };
+    if let Err(refusal) = may_begin {
+        return Err(not_begun(shared, lease, peer, refusal, now).await.into());
     }
     let begun = lifecycle::begin(shared, &mut lease, &beginning, now).await;
     negotiated.connack.session_present = begun.interrupted.is_some();
@@ -270,6 +276,22 @@ async fn establish<S: Stream>(
         decoder,
         report_carriers,
     })
+}
+
+/// Gives the lease back of a session that does not begin; says why to the log and to the client.
+async fn not_begun(shared: &Shared, lease: Lease, peer: SocketAddr, refusal: NotBegun, now: Instant) -> ReasonCode {
+    let reason = match refusal {
+        NotBegun::CannotBeKept => {
+            tracing::info!(%peer, client = ?lease.client.id, "session cannot be kept, so that it is not begun");
+            ReasonCode::ServerUnavailable
+        }
+        NotBegun::OverQuota(OverQuota { key }) => {
+            tracing::info!(%peer, client = ?lease.client.id, "session refused: the address has sessions.{key} sessions");
+            ReasonCode::QuotaExceeded
+        }
+    };
+    lifecycle::give_back(shared, lease, now).await;
+    reason
 }
 
 /// A session in which nothing has happened: what happens is kept, if it is.

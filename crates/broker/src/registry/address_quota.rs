@@ -29,7 +29,10 @@ pub(crate) struct CountedSession {
 
 /// The address has as many sessions as it may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OverQuota;
+pub(crate) struct OverQuota {
+    /// Of the bound, in `[sessions]`.
+    pub(crate) key: &'static str,
+}
 
 impl AddressQuota {
     pub(crate) fn new(limits: SessionLimits) -> Arc<Self> {
@@ -43,7 +46,7 @@ impl AddressQuota {
         address: IpAddr,
         before: Option<&CountedSession>,
     ) -> Result<Option<Box<CountedSession>>, OverQuota> {
-        let maximum = self.maximum(address);
+        let (maximum, key) = self.maximum(address);
         if maximum == 0 {
             return Ok(None);
         }
@@ -51,7 +54,7 @@ impl AddressQuota {
         let freed = u32::from(before.is_some_and(|before| before.address == address));
         let mut sessions = self.sessions.entry(address).or_insert(0);
         if *sessions >= maximum.saturating_add(freed) {
-            return Err(OverQuota);
+            return Err(OverQuota { key });
         }
         *sessions += 1;
         Ok(Some(Box::new(CountedSession { quota: Arc::clone(self), address })))
@@ -59,7 +62,7 @@ impl AddressQuota {
 
     /// Counts a session of the last run, however many there are.
     pub(crate) fn restore(self: &Arc<Self>, address: IpAddr) -> Option<Box<CountedSession>> {
-        if self.maximum(address) == 0 {
+        if self.maximum(address).0 == 0 {
             return None;
         }
         let address = network(address);
@@ -67,9 +70,12 @@ impl AddressQuota {
         Some(Box::new(CountedSession { quota: Arc::clone(self), address }))
     }
 
-    fn maximum(&self, address: IpAddr) -> u32 {
-        let is_loopback = address.to_canonical().is_loopback();
-        if is_loopback { self.limits.per_loopback_address } else { self.limits.per_address }
+    /// The bound, and its key.
+    fn maximum(&self, address: IpAddr) -> (u32, &'static str) {
+        match address.to_canonical().is_loopback() {
+            true => (self.limits.per_loopback_address, "loopback_per_address_maximum"),
+            false => (self.limits.per_address, "per_address_maximum"),
+        }
     }
 }
 
@@ -103,11 +109,11 @@ mod tests {
         let [one, same, other] = ["2001:db8::1", "2001:db8::2", "10.0.0.1"].map(address);
         let first = quota.count(one, None).unwrap().unwrap();
         let second = quota.count(same, None).unwrap().unwrap();
-        assert_eq!(quota.count(one, None).unwrap_err(), OverQuota);
+        assert_eq!(quota.count(one, None).unwrap_err().key, "per_address_maximum");
         let replaced = quota.count(one, Some(&second)).unwrap().unwrap();
         drop(second);
         assert!(quota.count(other, Some(&replaced)).unwrap().is_some(), "addresses have quotas of their own");
-        assert_eq!(quota.count(one, None).unwrap_err(), OverQuota);
+        assert_eq!(quota.count(one, None).unwrap_err().key, "per_address_maximum");
         let restored = quota.restore(one);
         drop((first, replaced));
         assert_eq!(quota.sessions.get(&address("2001:db8::")).map(|sessions| *sessions), Some(1));
@@ -121,7 +127,7 @@ mod tests {
         assert!((0..10).all(|_| quota.count(address("127.0.0.1"), None).unwrap().is_none()));
         let quota = AddressQuota::new(SessionLimits { per_address: 0, per_loopback_address: 1 });
         let _first = quota.count(address("::1"), None).unwrap().unwrap();
-        assert_eq!(quota.count(address("::1"), None).unwrap_err(), OverQuota);
+        assert_eq!(quota.count(address("::1"), None).unwrap_err().key, "loopback_per_address_maximum");
         assert!(quota.count(address("10.0.0.1"), None).unwrap().is_none());
     }
 }
