@@ -28,7 +28,7 @@ pub(crate) struct LongEnds {
 struct Queue {
     /// Its task is there to work through it.
     is_open: bool,
-    ends: VecDeque<LongEnd>,
+    ends: VecDeque<Box<LongEnd>>,
 }
 
 #[derive(Debug)]
@@ -47,19 +47,19 @@ impl LongEnds {
             return lifecycle::end(shared, lease, end, at, &mut Pace::default()).await;
         }
         let (sender, done) = oneshot::channel();
-        let pushed = self.push(LongEnd { lease, end, at, _done: sender });
-        match pushed {
+        match self.push(Box::new(LongEnd { lease, end, at, _done: sender })) {
             Ok(()) => {
                 let _ = done.await; // an error: it is over
             }
-            Err(LongEnd { lease, end, at, .. }) => {
+            Err(refused) => {
+                let LongEnd { lease, end, at, .. } = *refused;
                 lifecycle::end(shared, lease, end, at, &mut Pace::default()).await;
             }
         }
     }
 
     /// Comes back where nobody would take it.
-    fn push(&self, end: LongEnd) -> Result<(), LongEnd> {
+    fn push(&self, end: Box<LongEnd>) -> Result<(), Box<LongEnd>> {
         let mut queue = self.queue();
         if !queue.is_open {
             return Err(end);
@@ -75,7 +75,8 @@ impl LongEnds {
         let open = Open::new(&shared.long_ends);
         loop {
             let mut pace = Pace::default();
-            while let Some(LongEnd { lease, end, at, _done }) = open.take() {
+            while let Some(next) = open.take() {
+                let LongEnd { lease, end, at, _done } = *next;
                 unless_it_panics(lifecycle::end(&shared, lease, end, at, &mut pace)).await;
             }
             shared.long_ends.added.notified().await;
@@ -100,7 +101,7 @@ impl<'a> Open<'a> {
         Self(ends)
     }
 
-    fn take(&self) -> Option<LongEnd> {
+    fn take(&self) -> Option<Box<LongEnd>> {
         self.0.queue().ends.pop_front()
     }
 }
