@@ -84,6 +84,7 @@ fn what_cannot_be_decoded_is_passed_over_and_stays() {
             publisher.publish("waits", &number.to_string(), QoS::AtLeastOnce);
         }
     }
+    broker.log().count("stays on disk", UNREADABLE as usize, PATIENCE);
     let said = broker.log().all().into_iter().filter(|line| line.contains("stays on disk")).collect::<Vec<_>>();
     assert_eq!(said.len(), UNREADABLE as usize, "once each: {}", said.join("\n"));
     for sequence in last + 1..=last + UNREADABLE {
