@@ -45,6 +45,49 @@ fn mqtt_2_2_1_4_held_identifier_stays_in_use_after_a_restart() {
     pass(&mut publisher, &mut client, held, 70_001, 136_000);
 }
 
+#[test]
+fn mqtt_4_6_0_1_held_message_is_sent_again_before_later_ones() {
+    let directory = DataDirectory::new();
+    let broker = directory.start();
+    let receiver = || lasting(ProtocolVersion::V5, "receiver");
+    let (mut client, _) = RawClient::connect(broker.address(), receiver());
+    client.subscribe("topic", QoS::AtLeastOnce);
+    let mut publisher = broker.v5("publisher");
+    pass(&mut publisher, &mut client, PacketId::new(65_535).expect("not 0"), 1, 40_000);
+    let held = hold_first(&mut publisher, &mut client);
+    // The later messages get lower identifiers, and more identifiers are free before those than before the held one.
+    pass(&mut publisher, &mut client, held, 40_000, 100_000);
+    Numbered { topics: &["topic"], count: END, qos: QoS::AtLeastOnce }.publish_from(&mut publisher, 100_000);
+    for number in 100_000..END {
+        assert_eq!(number_of(&client.receive_publish()), number);
+    }
+
+    // The session lets go of its messages at the end of a connection, and reads them again.
+    drop(client);
+    let (client, _) = RawClient::connect(broker.address(), receiver());
+    let client = sent_again(client, held);
+    drop((client, broker));
+    let broker = directory.start();
+    let (client, _) = RawClient::connect(broker.address(), receiver());
+    sent_again(client, held);
+}
+
+/// One past the number of the last message.
+const END: usize = 100_010;
+
+/// Asserts that `client` gets message 0, then later ones to the end in order. Acknowledgements before may not be on disk.
+fn sent_again(mut client: RawClient, held: PacketId) -> RawClient {
+    let first = client.receive_publish();
+    assert_eq!((first.packet_id, number_of(&first), first.dup), (Some(held), 0, true));
+    let mut last = 0;
+    while last < END - 1 {
+        let number = number_of(&client.receive_publish());
+        assert!(number == last + 1 || number > last && last < 100_000 && number <= 100_000, "{number} after {last}");
+        last = number;
+    }
+    client
+}
+
 /// Publishes message 0, which `client` receives and does not acknowledge: its Packet Identifier.
 fn hold_first(publisher: &mut RawClient, client: &mut RawClient) -> PacketId {
     publisher.publish("topic", "0", QoS::AtLeastOnce);

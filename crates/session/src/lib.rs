@@ -28,6 +28,7 @@ pub use connection::{Connection, DroppedResend, Role, Sent};
 pub use delivery::{Delivery, SharedDelivery};
 pub use event::Event;
 pub use limits::{Limits, SessionExpiry};
+pub use outbound::SentId;
 pub use publication::{PendingAck, Publication};
 pub use session_state::{Restored, Session};
 pub use violation::Violation;

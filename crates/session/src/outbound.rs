@@ -8,8 +8,10 @@ use tenbin_codec::{PacketId, QoS};
 use crate::{Delivery, SharedDelivery};
 
 mod kept;
+mod order;
 mod overdue;
 
+pub use order::SentId;
 use overdue::Overdue;
 
 /// Sent packets that hold a Packet Identifier, in the order of sending.
@@ -82,14 +84,18 @@ impl Outbound {
         Some(id)
     }
 
-    /// Restores a packet of an earlier run under its identifier, in the order of sending. `false`: another open packet
-    /// holds the identifier.
-    pub(crate) fn restore(&mut self, id: PacketId, stage: Stage) -> bool {
-        if self.stage(id).is_some() {
+    /// Restores a packet of an earlier run under its identifier. Packets come in the order of sending ([`SentId::sort`]).
+    /// `false`: another open packet holds the identifier.
+    pub(crate) fn restore(&mut self, id: SentId, stage: Stage) -> bool {
+        if self.stage(id.packet_id).is_some() {
             return false;
         }
-        let next = self.next_sequence();
-        self.skip_to(next + (u64::from(id.get() - 1) + IDS - next % IDS) % IDS);
+        if self.is_empty() {
+            self.window.clear();
+            self.first = id.place();
+        } else {
+            self.skip_to(id.sequence_from(self.next_sequence()));
+        }
         self.open(stage);
         self.prepared_to = 0;
         true
@@ -230,6 +236,15 @@ impl Outbound {
         true
     }
 
+    /// The place of `id` in the order of sending; `None` if it is not open.
+    pub(crate) fn sent_id(&self, id: PacketId) -> Option<SentId> {
+        self.sequence(id).map(SentId::of)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.totals.messages + self.totals.requests == 0
+    }
+
     /// Closes what does not outlive a connection.
     pub(crate) fn drop_requests(&mut self) {
         if self.totals.requests == 0 {
@@ -266,7 +281,7 @@ impl Outbound {
     pub(crate) fn give_up(
         &mut self,
         sequences: Range<u64>,
-        unwanted: impl Fn(PacketId, &Delivery) -> bool,
+        unwanted: impl Fn(SentId, &Delivery) -> bool,
         mut released: impl FnMut(PacketId),
     ) -> usize {
         let mut given_up = 0;
@@ -274,7 +289,7 @@ impl Outbound {
         while let Some((sequence, id)) = self.next_open(from).filter(|(sequence, _)| *sequence < sequences.end) {
             from = sequence + 1;
             let Some(stage @ Stage::Published(delivery, _)) = self.stage(id) else { continue };
-            if !unwanted(id, delivery) {
+            if !unwanted(SentId::of(sequence), delivery) {
                 continue;
             }
             given_up += 1;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tenbin_codec::PacketId;
 
-use crate::outbound::{Outbound, Stage};
+use crate::outbound::{Outbound, SentId, Stage};
 use crate::{Delivery, SharedDelivery};
 
 /// Session State (MQTT 5.0 §4.1) of one side, as far as it is about messages under way: what outlives a
@@ -42,9 +42,9 @@ impl Session {
         Self { is_stored: true, ..Self::default() }
     }
 
-    /// Goes on with a message that we sent in an earlier life, in the order of sending, and by the same Packet Identifier
-    /// `[MQTT-4.4.0-1]`. `false`: it cannot be, since its identifier is that of another one.
-    pub fn restore_sent(&mut self, id: PacketId, restored: Restored, now: Instant) -> bool {
+    /// Restores a message that was sent in an earlier run, under the same Packet Identifier `[MQTT-4.4.0-1]`. Messages come in
+    /// the order of sending ([`SentId::sort`]). `false`: another message has the identifier.
+    pub fn restore_sent(&mut self, id: SentId, restored: Restored, now: Instant) -> bool {
         let stage = match restored {
             Restored::Published(delivery) => Stage::Published(delivery, now),
             Restored::Released(stored) => Stage::Released { shared: None, stored: Some(stored) },
@@ -105,7 +105,7 @@ impl Session {
     /// Gives up what is `unwanted` among the messages that would be sent again; how many. Of QoS 2 messages PUBREL is
     /// still sent, so that a peer that has got one already releases its Packet Identifier. Only for a session without
     /// a connection; see [`crate::Connection::give_up_resends`].
-    pub fn give_up(&mut self, unwanted: impl Fn(PacketId, &Delivery) -> bool) -> usize {
+    pub fn give_up(&mut self, unwanted: impl Fn(SentId, &Delivery) -> bool) -> usize {
         self.outbound.give_up(0..self.outbound.next_sequence(), unwanted, |_| {})
     }
 

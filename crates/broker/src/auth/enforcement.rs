@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tenbin_balancer::Rng;
-use tenbin_codec::{PacketId, QoS};
-use tenbin_session::Delivery;
+use tenbin_codec::QoS;
+use tenbin_session::{Delivery, SentId};
 
 use super::{AccessError, Rights, Settings, Standing};
 use crate::Config;
@@ -128,7 +128,7 @@ pub(crate) struct NotKept {
 
 /// A QoS 2 message that is given up as if PUBREC had come: by which identifier it was sent, where it is stored, and the number
 /// of its share group.
-pub(crate) type Released = (PacketId, NonZeroU64, Option<NonZeroU64>);
+pub(crate) type Released = (SentId, NonZeroU64, Option<NonZeroU64>);
 
 impl NotKept {
     /// One that was not sent. Always true.
@@ -138,7 +138,7 @@ impl NotKept {
     }
 
     /// One that was sent. Always true.
-    pub(crate) fn note_sent(&self, id: PacketId, delivery: &Delivery) -> bool {
+    pub(crate) fn note_sent(&self, id: SentId, delivery: &Delivery) -> bool {
         if delivery.qos != QoS::ExactlyOnce {
             return self.note(delivery);
         }

@@ -11,8 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenbin_codec::PacketId;
-use tenbin_session::Delivery;
+use tenbin_session::{Delivery, SentId};
 use tenbin_store::LockedDirectory;
 use tenbin_store::spool::{Limit, Messages, QueueId, ReadError, Sequence, Spool, Stored as SpoolMessage};
 use tokio::sync::oneshot;
@@ -62,7 +61,7 @@ pub(crate) struct Page {
 /// A message that was sent and is not wholly acknowledged.
 #[derive(Debug)]
 pub(crate) struct UnderWay {
-    pub(crate) packet_id: PacketId,
+    pub(crate) id: SentId,
     pub(crate) stored: NonZeroU64,
     /// `None`: PUBREC has come, and PUBCOMP has not.
     pub(crate) delivery: Option<Delivery>,
@@ -267,24 +266,10 @@ fn under_way(spool: &Spool, queue: QueueId) -> Option<Vec<UnderWay>> {
         if let Some(delivery) = &mut delivery {
             delivery.stored = Some(stored);
         }
-        under_way.push(UnderWay { packet_id: mark.packet_id, stored, delivery });
+        under_way.push(UnderWay { id: mark.id, stored, delivery });
     }
-    in_order_of_sending(&mut under_way);
+    SentId::sort(&mut under_way, |message| message.id);
     Some(under_way)
-}
-
-/// Packet Identifiers are given in turn: the first one is that behind the longest stretch of free ones.
-fn in_order_of_sending(under_way: &mut [UnderWay]) {
-    under_way.sort_unstable_by_key(|message| message.packet_id.get());
-    let ids: Vec<u16> = under_way.iter().map(|message| message.packet_id.get()).collect();
-    let before = ids.iter().cycle().skip(ids.len().saturating_sub(1));
-    let gaps = ids.iter().zip(before).map(|(id, before)| {
-        let gap = i32::from(*id) - i32::from(*before);
-        if gap > 0 { gap } else { gap + i32::from(u16::MAX) }
-    });
-    let first =
-        gaps.enumerate().max_by_key(|&(place, gap)| (gap, std::cmp::Reverse(place))).map_or(0, |(place, _)| place);
-    under_way.rotate_left(first);
 }
 
 /// The message, and whether its time is over; `None`: it has no body any more.
@@ -331,24 +316,6 @@ mod tests {
     use tenbin_store::spool::Options;
 
     use super::*;
-
-    #[test]
-    fn what_was_sent_first_has_the_identifier_behind_the_longest_free_stretch() {
-        let ordered = |ids: &[u16]| {
-            let message = |&id| {
-                let packet_id = PacketId::new(id).unwrap();
-                UnderWay { packet_id, stored: NonZeroU64::MIN, delivery: None }
-            };
-            let mut under_way: Vec<_> = ids.iter().map(message).collect();
-            in_order_of_sending(&mut under_way);
-            under_way.iter().map(|message| message.packet_id.get()).collect::<Vec<_>>()
-        };
-        assert_eq!(ordered(&[]), [0; 0]);
-        assert_eq!(ordered(&[7]), [7]);
-        assert_eq!(ordered(&[3, 1, 2]), [1, 2, 3]);
-        assert_eq!(ordered(&[1, 65_535, 65_533, 3]), [65_533, 65_535, 1, 3]);
-        assert_eq!(ordered(&[40_000, 10, 30_000]), [30_000, 40_000, 10]);
-    }
 
     #[test]
     fn what_is_passed_over_before_what_cannot_be_read_is_told_of_once() {

@@ -1,7 +1,7 @@
 //! Messages that are kept on disk: what is appended to the spool for them.
 
 use tenbin_codec::{PacketId, PublishTemplate};
-use tenbin_session::Delivery;
+use tenbin_session::{Delivery, SentId};
 use tenbin_store::spool::{Batch, Body, Origin, Place, QueueId, Sequence};
 
 use super::message::{self, Head};
@@ -84,9 +84,9 @@ pub(crate) struct Outcomes {
     /// These have left their share group's queue for good, to a place of the member's own.
     pub(crate) moved: Vec<(Place, Place, Vec<u8>)>,
     /// These have been sent by this Packet Identifier.
-    pub(crate) sent: Vec<(Place, PacketId)>,
+    pub(crate) sent: Vec<(Place, SentId)>,
     /// Of these PUBREC has come.
-    pub(crate) received: Vec<(Place, PacketId)>,
+    pub(crate) received: Vec<(Place, SentId)>,
     /// PUBREL has come of these.
     pub(crate) released: Vec<Origin>,
     /// These were refused, and some of their receivers have got them.
@@ -105,22 +105,25 @@ impl Outcomes {
     }
 }
 
-/// A place's mark, as the spool keeps it: Packet Identifier, and how far it has come.
+/// The mark of a place in the spool: Packet Identifier, its round, and how far the message has come.
+///
+/// Bits 0–15 are the identifier, 16 says that it is one, 17 that PUBREC has come, and 18–31 are the round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
-    pub(crate) packet_id: PacketId,
+    pub(crate) id: SentId,
     pub(crate) is_received: bool,
 }
 
 impl Mark {
     pub(super) fn of(mark: u32) -> Option<Self> {
         let packet_id = PacketId::new(mark as u16).filter(|_| mark & SENT != 0)?;
-        Some(Self { packet_id, is_received: mark & RECEIVED != 0 })
+        let id = SentId { packet_id, round: (mark >> ROUND_SHIFT) as u16 };
+        Some(Self { id, is_received: mark & RECEIVED != 0 })
     }
 
     fn to_number(self) -> u32 {
         let received = if self.is_received { RECEIVED } else { 0 };
-        u32::from(self.packet_id.get()) | SENT | received
+        u32::from(self.id.packet_id.get()) | SENT | received | u32::from(self.id.round) << ROUND_SHIFT
     }
 }
 
@@ -185,11 +188,11 @@ impl Durable {
             let moved = log.move_message(from, to, Some(&tag));
             debug_assert!(moved.is_ok(), "its tag is not too large");
         }
-        for (place, packet_id) in outcomes.sent.drain(..) {
-            log.mark(place, Mark { packet_id, is_received: false }.to_number(), Body::Kept);
+        for (place, id) in outcomes.sent.drain(..) {
+            log.mark(place, Mark { id, is_received: false }.to_number(), Body::Kept);
         }
-        for (place, packet_id) in outcomes.received.drain(..) {
-            log.mark(place, Mark { packet_id, is_received: true }.to_number(), Body::Done);
+        for (place, id) in outcomes.received.drain(..) {
+            log.mark(place, Mark { id, is_received: true }.to_number(), Body::Done);
         }
         for Place { queue, sequence } in outcomes.done.drain(..) {
             log.acknowledge(queue, sequence..=sequence);
@@ -268,3 +271,5 @@ pub(crate) fn place(queue: QueueId, sequence: Sequence) -> Place {
 const BYTES_AT_ONCE: usize = 256 * 1024;
 const SENT: u32 = 1 << 16;
 const RECEIVED: u32 = 1 << 17;
+const ROUND_SHIFT: u32 = 18;
+const _: () = assert!(SentId::ROUNDS as u64 == 1 << (u32::BITS - ROUND_SHIFT));

@@ -381,8 +381,8 @@ mod tests {
             log.close(None);
         }
         drop(log);
-        let packet_id = tenbin_codec::PacketId::new(7).unwrap();
-        let sent = vec![(place(queue.id(), Sequence(1)), packet_id), (place(queue.id(), Sequence(4)), packet_id)];
+        let id = tenbin_session::SentId { packet_id: tenbin_codec::PacketId::new(7).unwrap(), round: 0 };
+        let sent = vec![(place(queue.id(), Sequence(1)), id), (place(queue.id(), Sequence(4)), id)];
         durable.settle(&mut crate::durable::Outcomes { sent, ..Default::default() });
         let mut tail = durable.tail_of_session(&queue);
         assert_eq!((tail.messages(), tail.bytes()), (8, 8 * bytes as u64));

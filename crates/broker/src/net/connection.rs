@@ -471,8 +471,8 @@ impl<S: Stream> ConnectionTask<S> {
         if given_up > 0 {
             tracing::info!(client = ?self.lease.client.id, given_up, "messages under way are no longer authorized");
         }
-        for (packet_id, stored, share) in not_kept.take_released() {
-            self.received(packet_id, stored, share, now);
+        for (id, stored, share) in not_kept.take_released() {
+            self.received(id.packet_id, stored, share, now);
         }
         self.settle();
         not_kept.settle(&self.shared, &self.lease.client);

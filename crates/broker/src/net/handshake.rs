@@ -307,10 +307,10 @@ async fn read_under_way(shared: &Shared, lease: &mut Lease) -> bool {
     let now = Instant::now();
     let session = lease.state.session.get_or_insert_with(|| Box::new(Session::stored()));
     let mut done = Vec::new();
-    for UnderWay { packet_id, stored, delivery } in under_way {
+    for UnderWay { id, stored, delivery } in under_way {
         let restored = delivery.map_or(Restored::Released(stored), Restored::Published);
-        if !session.restore_sent(packet_id, restored, now) {
-            tracing::error!(client = ?lease.client.id, %packet_id, "two messages under way have one identifier");
+        if !session.restore_sent(id, restored, now) {
+            tracing::error!(client = ?lease.client.id, packet_id = %id.packet_id, "two messages under way have one identifier");
             done.push(place(queue.id(), Stored::of(stored).sequence()));
         }
     }

@@ -130,10 +130,10 @@ impl<S: Stream> ConnectionTask<S> {
         share: Option<NonZeroU64>,
         now: Instant,
     ) {
-        match self.place_of(stored, share) {
-            Some(place) => {
+        match self.place_of(stored, share).zip(self.connection.sent_id(packet_id)) {
+            Some((place, id)) => {
                 let storing = self.storing();
-                storing.outcomes.received.push((place, packet_id));
+                storing.outcomes.received.push((place, id));
                 storing.next_steps.push(Step::Release(packet_id));
             }
             None => self.connection.release(packet_id, now, &mut self.transport.out),
@@ -317,18 +317,19 @@ impl<S: Stream> ConnectionTask<S> {
         let goes_aside = is_exactly_once || self.has_to_follow(aside.is_some());
         let out = if goes_aside { aside.get_or_insert_default() } else { &mut self.transport.out };
         let sent = self.connection.send(delivery, now, out);
-        let outcomes = &mut self.storing().outcomes;
         match sent {
-            Sent::Written(Some(id)) => match goes_to {
-                Some((to, tag)) => {
+            // Others may be sent it if it is not acknowledged.
+            Sent::Written(Some(_)) if at_least_once_in_group => {}
+            Sent::Written(Some(id)) => {
+                let id = self.connection.sent_id(id);
+                let outcomes = &mut self.storing().outcomes;
+                let to = goes_to.map_or(from, |(to, tag)| {
                     outcomes.moved.push((from, to, tag));
-                    outcomes.sent.push((to, id));
-                }
-                // Others may be sent it if it is not acknowledged.
-                None if at_least_once_in_group => {}
-                None => outcomes.sent.push((from, id)),
-            },
-            Sent::Written(None) | Sent::Expired | Sent::TooLarge => outcomes.done.push(from),
+                    to
+                });
+                outcomes.sent.extend(id.map(|id| (to, id)));
+            }
+            Sent::Written(None) | Sent::Expired | Sent::TooLarge => self.storing().outcomes.done.push(from),
             Sent::Blocked(delivery) => return Sent::Blocked(Delivery { stored: Some(stored), ..delivery }),
         }
         sent

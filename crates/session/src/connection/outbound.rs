@@ -1,6 +1,7 @@
 //! What we publish and ask for, and the peer's acknowledgements.
 
 use super::*;
+use crate::SentId;
 use tenbin_codec::{PublishHeader, QoS, TopicFilter, Unsubscribe, UserProperty, VARINT_MAX};
 
 impl Connection {
@@ -43,6 +44,11 @@ impl Connection {
         Sent::Written(Some(id))
     }
 
+    /// The place in the order of sending of a message that is under way as `id`; `None` if there is none.
+    pub fn sent_id(&self, id: PacketId) -> Option<SentId> {
+        self.session.outbound.sent_id(id)
+    }
+
     /// Sends `count` messages that are encoded already, and takes them out of `packets`: of [`Limits::plain_version`], and
     /// within the peer's Maximum Packet Size.
     pub fn send_plain(&mut self, packets: &mut Vec<u8>, count: u64, now: Instant, out: &mut WriteBuffer) {
@@ -78,7 +84,7 @@ impl Connection {
     /// [`Connection::release`] that it may leave.
     pub fn give_up_resends(
         &mut self,
-        unwanted: impl Fn(PacketId, &Delivery) -> bool,
+        unwanted: impl Fn(SentId, &Delivery) -> bool,
         now: Instant,
         out: &mut WriteBuffer,
     ) -> usize {

@@ -16,8 +16,7 @@ impl Outbound {
             }
             Stage::Released { .. } | Stage::Request => false,
         };
-        // Who restores them has the order of sending from the identifiers, which those that are overdue are no part of.
-        let forgets = self.messages() > 0 && self.overdue.is_none() && self.stages().all(is_stored);
+        let forgets = self.messages() > 0 && self.stages().all(is_stored);
         if forgets {
             *self = Self::default();
         }

@@ -108,8 +108,11 @@ proptest! {
                     prop_assert_eq!(outbound.open_next(OPEN), model.give());
                 },
                 Step::Restore => {
+                    let mut stored: Vec<_> = model.open.iter().map(|&id| outbound.sent_id(id).unwrap()).collect();
+                    stored.sort_by_key(|id| id.packet_id.get());
+                    SentId::sort(&mut stored, |id| *id);
                     outbound = Outbound::default();
-                    for &id in &model.open {
+                    for id in stored {
                         prop_assert!(outbound.restore(id, OPEN));
                         prop_assert!(!outbound.restore(id, OPEN));
                     }

@@ -141,8 +141,8 @@ impl Dumping<'_> {
     fn queue(&mut self, spool: &spool::Snapshot, queue: QueueId, of: Option<&'static str>) {
         let Some(content) = spool.queue(queue) else { return };
         let under_way = spool.marks(queue).into_iter().filter_map(|marked| {
-            let Mark { packet_id, is_received } = Mark::of(marked.mark)?;
-            Some(UnderWay { sequence: marked.sequence.0, packet_id: packet_id.get(), is_received })
+            let Mark { id, is_received } = Mark::of(marked.mark)?;
+            Some(UnderWay { sequence: marked.sequence.0, packet_id: id.packet_id.get(), is_received })
         });
         self.say(&Line::Queue {
             queue: queue.0,

@@ -1,6 +1,7 @@
 //! What a session has under way when it comes to a new connection.
 
 use super::*;
+use crate::SentId;
 
 #[test]
 fn mqtt_4_4_0_1_what_is_open_is_sent_again_in_order_with_its_first_ids() {
@@ -45,7 +46,7 @@ fn what_is_given_up_is_not_sent_again_and_frees_its_id_and_quota() {
         let once = sent("unwanted", QoS::ExactlyOnce);
         sent("unwanted", QoS::AtLeastOnce);
         let last = sent("kept", QoS::ExactlyOnce);
-        let unwanted = |_: PacketId, delivery: &Delivery| delivery.template.topic() == b"unwanted";
+        let unwanted = |_: SentId, delivery: &Delivery| delivery.template.topic() == b"unwanted";
         if is_connected {
             side = side.reconnect(narrow);
             assert_eq!(side.published(), [(kept, true)]);
@@ -136,7 +137,7 @@ fn mqtt_4_4_0_1_a_message_held_past_a_wrap_is_sent_again_first() {
     side = side.reconnect(Limits { peer_receive_maximum: 2, ..limits });
     assert_eq!(side.written()[0], pubrel(held[1]));
     // Already sent on this connection: too late to give it up.
-    assert_eq!(side.connection.give_up_resends(|id, _| id.get() == held[0], side.now, &mut side.out), 0);
+    assert_eq!(side.connection.give_up_resends(|id, _| id.packet_id.get() == held[0], side.now, &mut side.out), 0);
     assert_delivered(side.take(puback(held[0])), held[0], ReasonCode::Success);
     assert_eq!(side.published(), [(late, true)]);
     assert_delivered(side.take(pubcomp(held[1])), held[1], ReasonCode::Success);
@@ -155,7 +156,7 @@ fn mqtt_4_4_0_1_giving_up_what_waits_lets_no_new_message_overtake() {
     side.handle(pubrec(2));
     side = side.reconnect(Limits { peer_receive_maximum: 1, ..Limits::default() });
     assert_eq!(side.answer(), pubrel(2));
-    let unwanted = |_: PacketId, delivery: &Delivery| delivery.template.topic() == b"unwanted";
+    let unwanted = |_: SentId, delivery: &Delivery| delivery.template.topic() == b"unwanted";
     assert_eq!(side.connection.give_up_resends(unwanted, side.now, &mut side.out), 1);
     assert!(side.is_blocked(QoS::AtLeastOnce));
     assert_delivered(side.take(pubcomp(2)), 2, ReasonCode::Success);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Restored;
+use crate::SentId;
 
 const PLACE: NonZeroU64 = NonZeroU64::new(7).unwrap();
 
@@ -88,7 +89,7 @@ fn pubrel_of_what_is_given_up_waits_as_if_pubrec_had_come() {
     let id = sent(&mut side, stored(QoS::ExactlyOnce));
     let mut side = side.reconnect(Limits { peer_receive_maximum: 1, ..Limits::default() });
     assert_eq!(side.published(), [(first, true)]);
-    let is_unwanted = |_: PacketId, delivery: &Delivery| delivery.qos == QoS::ExactlyOnce;
+    let is_unwanted = |_: SentId, delivery: &Delivery| delivery.qos == QoS::ExactlyOnce;
     assert_eq!(side.connection.give_up_resends(is_unwanted, side.now, &mut side.out), 2);
     assert_eq!(side.answer(), pubrel(unstored));
     side.connection.release(packet_id(id), side.now, &mut side.out);
@@ -101,12 +102,13 @@ fn pubrel_of_what_is_given_up_waits_as_if_pubrec_had_come() {
 fn a_restored_session_goes_on_where_it_was() {
     let mut session = Session::stored();
     let published = |qos| Restored::Published(stored(qos));
+    let id = |id, round| SentId { packet_id: packet_id(id), round };
     // Over the end of the identifiers, and with gaps of what was done.
-    assert!(session.restore_sent(packet_id(65_534), published(QoS::AtLeastOnce), epoch()));
-    assert!(session.restore_sent(packet_id(2), Restored::Released(PLACE), epoch()));
-    assert!(session.restore_sent(packet_id(3), published(QoS::ExactlyOnce), epoch()));
+    assert!(session.restore_sent(id(65_534, 4), published(QoS::AtLeastOnce), epoch()));
+    assert!(session.restore_sent(id(2, 5), Restored::Released(PLACE), epoch()));
+    assert!(session.restore_sent(id(3, 5), published(QoS::ExactlyOnce), epoch()));
     for taken in [65_534, 2, 3] {
-        assert!(!session.restore_sent(packet_id(taken), published(QoS::AtLeastOnce), epoch()), "{taken}");
+        assert!(!session.restore_sent(id(taken, 6), published(QoS::AtLeastOnce), epoch()), "{taken}");
     }
     assert_eq!(session.in_flight(), 3);
     session.restore_received(packet_id(9));
