@@ -27,7 +27,7 @@ pub(crate) fn gaps(publishers: &[Publisher], receivers: &mut [Receiver]) -> Vec<
 /// As [`gaps`], in a session that ended with its connection: what was published after SUBACK.
 fn gaps_of_life(publishers: &[Publisher], who: &str, life: &Life) -> Vec<Complaint> {
     let mut gaps = Vec::new();
-    for (topic, arrivals) in &life.topics {
+    for (topic, arrivals) in life.topics.iter().filter(|(topic, _)| !may_miss_some(publishers, **topic)) {
         let fates = fates(publishers, *topic);
         for (number, fate) in fates.iter().enumerate().take(arrivals.end) {
             let must_come = fate.acknowledged.is_some() && fate.first_sent > life.subscribed;
@@ -95,13 +95,18 @@ fn fates(publishers: &[Publisher], topic: Topic) -> &[Fate] {
     publisher.and_then(|publisher| publisher.sent.topics.get(&topic)).map_or(&[], Vec::as_slice)
 }
 
+fn may_miss_some(publishers: &[Publisher], topic: Topic) -> bool {
+    publishers.get(topic.publisher).is_some_and(|publisher| publisher.may_miss_some(topic))
+}
+
 /// What was acknowledged and came to none of `receivers`, up to where `end` says.
 fn missing_of(publishers: &[Publisher], receivers: &[&Receiver], end: impl Fn(Topic) -> usize) -> Vec<Complaint> {
     let Some(first) = receivers.first() else { return Vec::new() };
     let who = if first.is_member() { "the share group".to_owned() } else { first.name() };
     let mut missing = Vec::new();
     let topics = publishers.iter().flat_map(|publisher| &publisher.sent.topics);
-    for (&topic, fates) in topics.filter(|(topic, _)| topic.is_shared == first.is_member()) {
+    let must_come = |topic: Topic| topic.is_shared == first.is_member() && !may_miss_some(publishers, topic);
+    for (&topic, fates) in topics.filter(|(topic, _)| must_come(**topic)) {
         for (number, fate) in fates.iter().enumerate().take(end(topic)) {
             let Some(acknowledged) = fate.acknowledged else { continue };
             if receivers.iter().all(|receiver| receiver.received.count(topic, number) == 0) {

@@ -21,6 +21,9 @@ pub(crate) struct Trait {
     pub(crate) breaks_within: Option<u64>,
     /// The broker may refuse its messages for want of room.
     pub(crate) may_be_refused: bool,
+    /// A receiver without room misses a message that is acknowledged, because others got it: MQTT 3.1.1 has no word for that
+    /// (docs/decisions/0014).
+    pub(crate) refused_unheard: bool,
 }
 
 /// Publishes, and knows of each message what it was told. What is not acknowledged when the connection breaks goes again
@@ -236,6 +239,11 @@ impl Publisher {
         }
     }
 
+    /// Whether a message that was acknowledged may be missing at one of several receivers.
+    pub(crate) fn may_miss_some(&self, topic: Topic) -> bool {
+        self.nature.refused_unheard && !topic.is_shared
+    }
+
     pub(crate) fn name(&self) -> String {
         format!("publisher-{}", self.number)
     }
@@ -243,7 +251,14 @@ impl Publisher {
 
 impl Trait {
     pub(crate) fn new(version: ProtocolVersion, has_session: bool, qos: &[QoS]) -> Self {
-        Self { version, has_session, qos: qos.to_vec(), breaks_within: None, may_be_refused: false }
+        Self {
+            version,
+            has_session,
+            qos: qos.to_vec(),
+            breaks_within: None,
+            may_be_refused: false,
+            refused_unheard: false,
+        }
     }
 }
 
