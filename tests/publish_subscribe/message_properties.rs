@@ -60,7 +60,7 @@ fn mqtt_3_3_2_6_message_expiry_is_lowered_by_the_time_spent_waiting() {
     publisher.publish("topic", "unlimited", QoS::AtLeastOnce);
     std::thread::sleep(Duration::from_millis(1200)); // the time that is measured
     let mut sleeper = broker.connect(lasting(ProtocolVersion::V5, "sleeper"));
-    let messages = sleeper.drain();
+    let messages = sleeper.receive_messages(2);
     let payloads: Vec<_> = messages.iter().map(|message| &message.payload[..]).collect();
     assert_eq!(payloads, [&b"long"[..], b"unlimited"], "[MQTT-3.3.2-5]");
     let expiry = messages[0].properties.as_ref().and_then(|properties| properties.message_expiry_interval);

@@ -162,6 +162,14 @@ impl RawClient {
         publish
     }
 
+    /// The next messages, acknowledged, after which nothing waits. Messages on disk may come later than [`RawClient::drain`]
+    /// waits for them.
+    pub(crate) fn receive_messages(&mut self, count: usize) -> Vec<Publish> {
+        let messages = (0..count).map(|_| self.receive_message()).collect();
+        self.expect_nothing_waiting();
+        messages
+    }
+
     /// Acknowledges a message to the end.
     pub(crate) fn acknowledge(&mut self, publish: &Publish) {
         let Some(id) = publish.packet_id else { return };
@@ -271,7 +279,8 @@ impl RawClient {
     ///
     /// A message whose publisher has been acknowledged is in the queue of its receiver, and what is queued goes
     /// out before the answer to a later PINGREQ, or at least some of it where it is much: when an answer comes
-    /// alone, nothing waits. No time has to pass to know that.
+    /// alone, nothing waits. No time has to pass to know that. With a store this is not so of a session that was away: its
+    /// messages are read from the disk first, see [`RawClient::receive_messages`].
     pub(crate) fn drain(&mut self) -> Vec<Publish> {
         let mut messages = Vec::new();
         loop {
