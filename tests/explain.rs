@@ -176,9 +176,13 @@ fn a_subscription_to_all_of_sys_hears_of_groups_at_the_interval() {
     let mut wide = broker.v5("wide");
     wide.subscribe("$SYS/#", QoS::AtMostOnce);
     next(&mut wide, "members");
-    let start = Instant::now();
-    next(&mut wide, "members");
-    assert!(start.elapsed() > Duration::from_millis(1500), "{:?}", start.elapsed());
+    // A busy machine may bring one message late, and then the next one seems early.
+    let mut pauses = (0..3).map(|_| {
+        let start = Instant::now();
+        next(&mut wide, "members");
+        start.elapsed()
+    });
+    assert!(pauses.any(|pause| pause > Duration::from_millis(1500)), "three messages came sooner");
 }
 
 const RULES: &str = r##"
@@ -295,11 +299,11 @@ fn the_command_says_in_one_line_why_it_shows_nothing() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(words), "{arguments:?}: {said}");
     }
-    let unused = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let unused = "127.0.0.1:1";
     let mut command = Command::new(env!("CARGO_BIN_EXE_tenbin"));
-    let output = command.args(["explain", "--group", "g", "--broker", &unused.to_string()]).output().expect("built");
+    let output = command.args(["explain", "--group", "g", "--broker", unused]).output().expect("built");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains(&unused.to_string()) && said.lines().count() == 1, "{said}");
+    assert!(!output.status.success() && said.contains(unused) && said.lines().count() == 1, "{said}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod support;
 use std::time::Duration;
 
 use support::BrokerProcess;
+use tenbin_codec::QoS;
 use tenbin_loadgen::run::{
     Audience, Broker, ConnectionOptions, Outcome, Pace, Plan, Publishers, Schedule, Verdict, Version, run_plan,
 };
@@ -208,8 +209,10 @@ fn a_broker_that_goes_away_is_an_error_that_names_the_client() {
     plan.publishers.messages = None;
     plan.publishers.pace = Pace::Open { interval: Duration::from_millis(1) };
     let error = std::thread::scope(|scope| {
+        let mut first = broker.v5("first");
+        first.subscribe("engine/#", QoS::AtMostOnce);
         let run = scope.spawn(|| run_plan(&plan));
-        std::thread::sleep(Duration::from_millis(300));
+        first.receive_publish();
         broker.signal("KILL");
         run.join().expect("it does not panic").expect_err("its broker is gone").to_string()
     });

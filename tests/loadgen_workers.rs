@@ -2,7 +2,6 @@
 
 mod support;
 
-use std::net::TcpListener;
 use std::time::Duration;
 
 use support::BrokerProcess;
@@ -131,8 +130,7 @@ fn idle_connections_are_kept_alive() {
 
 #[test]
 fn connections_that_nobody_takes_are_refused() {
-    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("it is bound").port();
-    let mut plan = plan(port);
+    let mut plan = plan(1);
     plan.idle = Some(Idle { count: 50, rate: None });
     (plan.schedule.time_limit, plan.schedule.subscriber_timeout) = (ms(500), ms(50));
     let connections = run(&plan).connections;

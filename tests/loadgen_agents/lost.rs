@@ -2,21 +2,24 @@ use std::io::Read;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use crate::agent::{Agent, failure, run, run_by, summary};
-use crate::support::{BrokerProcess, PATIENCE};
+use tenbin_codec::QoS;
 
-/// Starts a long run and waits until both agents have clients at the broker.
+use crate::agent::{Agent, failure, run, run_by, summary};
+use crate::support::{BrokerProcess, PATIENCE, RawClient};
+
+/// Starts a long run and waits until messages of both agents come.
 fn start_long_run(broker: &BrokerProcess, agents: [&Agent; 2]) -> Child {
     let mut command = run_by(&agents, broker);
     command.args(["--publishers", "2", "--subscribers", "2", "--interval", "5ms", "--time", "60s"]);
+    command.args(["--topic", "long/{publisher}", "--filter", "long/+"]);
+    let mut publishers = ["long/0", "long/1"].map(|topic| {
+        let mut listener = broker.v5("");
+        listener.subscribe(topic, QoS::AtMostOnce);
+        listener
+    });
     let child = command.spawn().expect("our own binary");
-    let until = Instant::now() + PATIENCE;
-    while connections(broker) < 4 {
-        assert!(Instant::now() < until, "the agents do not connect");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    // Into the middle of the run.
-    std::thread::sleep(Duration::from_millis(500));
+    publishers.iter_mut().for_each(|publisher| drop(publisher.receive_publish()));
+    publishers.into_iter().for_each(RawClient::cut);
     child
 }
 
@@ -91,8 +94,7 @@ fn an_agent_that_cannot_do_its_part_says_why_through_the_controller() {
     wrong.args(["--token", "public"]);
     assert_eq!(failure(wrong), format!("tenbin: agent {address}: wrong token"));
 
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let mut absent = run(&nobody.expect("a free port").to_string());
+    let mut absent = run("127.0.0.1:1");
     absent.args(["--token", "secret", "--agents", address]);
     let error = failure(absent);
     assert!(error.starts_with(&format!("tenbin: agent {address}: cannot connect to 127.0.0.1:")), "{error}");

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tenbin_codec::{Packet, ProtocolVersion, QoS, ReasonCode};
 
-use super::support::{BrokerProcess, DataDirectory, PATIENCE, RawClient, lasting, message};
+use super::support::{BrokerProcess, DataDirectory, PATIENCE, RawClient, Silence, lasting, message};
 use super::{Figures, config, number_of, numbered, publish_all};
 
 const BYTES: usize = 16 * 1024;
@@ -38,33 +38,21 @@ fn stuck_until(broker: &BrokerProcess, said: &[&str]) -> (RawClient, usize) {
     (receiver, published)
 }
 
-/// The numbers of messages until one says that it is the last.
-fn numbers(receiver: &mut RawClient) -> Vec<usize> {
-    let mut numbers = Vec::new();
-    loop {
-        let publish = receiver.receive_publish();
-        if publish.payload == "last" {
-            return numbers;
-        }
-        numbers.push(number_of(&publish));
-    }
-}
-
 /// Reads what is there, and what comes when there is room again.
 fn read_all(broker: &BrokerProcess, receiver: &mut RawClient) -> Vec<usize> {
     let mut publisher = broker.v5("last");
-    let mut all = Vec::new();
-    // The last one may find no room while much waits.
+    let mut numbers = Vec::new();
+    let until = Instant::now() + PATIENCE;
     loop {
         match receiver.try_receive(Duration::from_secs(1)) {
-            Ok(Packet::Publish(publish)) => all.push(number_of(&publish)),
-            Ok(other) => panic!("{other:?} instead of PUBLISH"),
-            Err(_) => break,
+            Ok(Packet::Publish(publish)) if publish.payload == "last" => return numbers,
+            Ok(Packet::Publish(publish)) => numbers.push(number_of(&publish)),
+            // While much waits, it may find no room, and follows another time.
+            Err(Silence::TimedOut) => drop(publisher.publish_with(message("topic", "last"))),
+            other => panic!("{other:?} instead of PUBLISH"),
         }
+        assert!(Instant::now() < until, "the last one does not come");
     }
-    publisher.publish_with(message("topic", "last"));
-    all.extend(numbers(receiver));
-    all
 }
 
 #[test]

@@ -45,6 +45,8 @@ fn the_order_of_each_publisher_holds_while_its_receivers_become_slow_and_catch_u
         let (broker, end) = (&broker, &end);
         let publishers: [_; PUBLISHERS] =
             std::array::from_fn(|publisher| scope.spawn(move || publish(broker, publisher, seed)));
+        // All are slow for the first time before they read anything, on machines of any speed.
+        Figures::of(broker).wait_for("clients/spooling", |clients| clients == 3);
         for (number, client) in connected.into_iter().enumerate() {
             scope.spawn(move || receive(client, number, seed, end));
         }
