@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, Silence, lasting, number_of, share, text};
+use support::{
+    BrokerProcess, ConfigFile, DataDirectory, PATIENCE, RawClient, Silence, lasting, number_of, share, text,
+};
 use tenbin_codec::{Connect, Packet, PacketType, PingReq, ProtocolVersion, Publish, QoS, ReasonCode};
 
 #[test]
@@ -33,6 +35,44 @@ fn key_keeps_its_order_while_its_member_is_full() {
     slow.cut();
     publisher.publish("t/a", "60", QoS::AtLeastOnce);
     assert_eq!(number_of(&other.receive_message()), 60);
+}
+
+#[test]
+fn keys_of_a_full_member_hold_up_no_other_keys() {
+    for stored in [false, true] {
+        let file = ConfigFile::new("[queue]\nmessages_maximum = 16\n[[share]]\nkey = \"topic\"");
+        let directory = DataDirectory::new();
+        let arguments = ["--config", file.path()];
+        let broker = if stored { directory.start_with(&arguments) } else { BrokerProcess::start(&arguments) };
+        let expiry = stored.then_some(1000);
+        let member = |id, receive_maximum| {
+            let mut connect = take_at_once(id, receive_maximum);
+            connect.properties.session_expiry_interval = expiry;
+            worker(&broker, connect)
+        };
+        let mut hangs = member("hangs", 1);
+        let mut publisher = broker.v5("publisher");
+        let mut publish = |topic: &str, number: usize| publisher.publish(topic, &number.to_string(), QoS::AtLeastOnce);
+        publish("t/a", 0);
+        let begun = hangs.receive_publish();
+        let mut other = member("other", 1000);
+        // Its queue is full, and messages wait with the group.
+        let mut taken: Vec<usize> = (1..25).filter(|&number| !publish("t/a", number).is_error()).collect();
+        assert!(taken.len() > 16, "{taken:?}");
+        for number in 100..300 {
+            assert!(!publish("t/b", number).is_error(), "message {number}");
+            assert_eq!(number_of(&other.receive_message()), number);
+            taken.extend((number % 40 == 0 && !publish("t/a", number).is_error()).then_some(number));
+        }
+        hangs.acknowledge(&begun);
+        let received: Vec<usize> = taken[..5].iter().map(|_| number_of(&hangs.receive_message())).collect();
+        assert_eq!(received, taken[..5], "stored: {stored}");
+        // The others of its key go where it goes.
+        hangs.cut();
+        let received: Vec<usize> = taken[5..].iter().map(|_| number_of(&other.receive_message())).collect();
+        assert_eq!(received, taken[5..], "stored: {stored}");
+        other.expect_nothing_waiting();
+    }
 }
 
 #[test]

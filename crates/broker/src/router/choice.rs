@@ -88,7 +88,7 @@ impl<'a> Question<'a, '_> {
     }
 
     /// A pick has booked the message on a member who does not get it.
-    fn take_back(self, member: &Member<GroupMember>) {
+    pub(super) fn take_back(self, member: &Member<GroupMember>) {
         member.load().taken_back(1, self.dispatch.bytes.into(), self.dispatch.at);
         not_given(self.members, self.dispatch, member);
     }

@@ -64,6 +64,17 @@ pub(crate) struct GroupQueues {
     pub(crate) unread: UnreadGroups,
 }
 
+/// The outcome of giving a message to a member.
+#[derive(Debug)]
+pub(super) enum Placed {
+    /// A member has it.
+    Given,
+    /// No member takes it now.
+    Nobody(Delivery),
+    /// This member has earlier messages of its key, and no room.
+    Kept(MemberId, Delivery),
+}
+
 /// What a delivery to a member needs.
 #[derive(Debug)]
 pub(super) struct GroupMember {
@@ -165,10 +176,10 @@ impl SharedGroup {
         given + self.given_to_others.load(Ordering::Relaxed)
     }
 
-    /// Gives one message, taken back from a member or from the queue, to a connected member. It comes back where there
-    /// is none, or none with room.
-    pub(super) fn place(&self, mut delivery: Delivery, now: Moment, rng: &mut Rng) -> Option<Delivery> {
+    /// Gives one message, taken back from a member or from the queue, to a connected member.
+    pub(super) fn place(&self, mut delivery: Delivery, now: Moment, rng: &mut Rng) -> Placed {
         let mut wants_another_look = true;
+        let mut refused_by = None;
         // One that has just left or filled up is not chosen again while another is there.
         for _ in 0..=self.members.len() + 1 {
             let members = self.members.members();
@@ -179,12 +190,20 @@ impl SharedGroup {
                 Choice::Member(member) => member,
                 // The one that drains may just have finished what its key stayed there for.
                 Choice::Nobody if std::mem::take(&mut wants_another_look) => continue,
-                Choice::Nobody | Choice::NoMember => return Some(delivery),
+                Choice::Nobody | Choice::NoMember => return Placed::Nobody(delivery),
             };
-            delivery = self.hand_to(member.value(), delivery, now)?;
+            // It was chosen again because of its key alone.
+            let is_kept = refused_by == Some(member.id()) && dispatch.key.is_some();
+            if is_kept && !members.rules().may_break_order {
+                question.take_back(member);
+                return Placed::Kept(member.id(), delivery);
+            }
+            refused_by = Some(member.id());
+            let Some(returned) = self.hand_to(member.value(), delivery, now) else { return Placed::Given };
+            delivery = returned;
             choice::not_given(&members, &dispatch, member);
         }
-        Some(delivery)
+        Placed::Nobody(delivery)
     }
 
     /// Puts a message that another one had into this member's queue. It comes back where that has no room, or is no
@@ -420,7 +439,7 @@ pub(super) mod tests {
         let [first, second] = [1, 2].map(|number| stage.member(number, QoS::AtLeastOnce, false));
         first.attach(u32::MAX, None);
         let place = |payload| stage.group.place(stage.published_as(payload, QoS::AtLeastOnce), now, &mut Rng::new(1));
-        assert!(["first", "second"].map(place).iter().all(Option::is_none));
+        assert!(["first", "second"].map(place).iter().all(|placed| matches!(placed, Placed::Given)));
         second.attach(u32::MAX, None);
         stage.group.begin_handover();
         let taken = first.detach();
@@ -459,7 +478,7 @@ pub(super) mod tests {
             let first = stage.member(1, QoS::AtMostOnce, false);
             first.attach(u32::MAX, None);
             for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
-                assert!(stage.group.place(stage.published(qos), now, rng).is_none());
+                assert!(matches!(stage.group.place(stage.published(qos), now, rng), Placed::Given));
             }
             let second = stage.member(2, QoS::AtLeastOnce, true);
             if !waits_between {

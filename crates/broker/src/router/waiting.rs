@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Nothing overtakes the line: as long as there is one, new messages go behind it, and only who holds its lock gives
-//! messages to members.
+//! messages to members. Messages whose key stays with a full member leave the line for a queue of that member's
+//! ([`Blocked`]), so messages of other keys go on.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,10 +20,14 @@ use tenbin_balancer::{Nanos, Rng};
 use tenbin_codec::SharedFilter;
 use tenbin_session::Delivery;
 
-use super::shared::{GroupQueues, SharedGroup, beginning};
+use super::shared::{GroupQueues, Placed, SharedGroup, beginning};
 use crate::clock::Moment;
 use crate::durable::{Durable, Page, QueueId, Sequence, Stored, Tail, place, read_again_after};
 use crate::outbox::{Batch, OutboxLimits, Queue, Reader};
+
+mod blocked;
+
+use blocked::Blocked;
 
 /// What waits with a group.
 #[derive(Debug, Default)]
@@ -41,6 +46,8 @@ pub(super) struct Waiting {
 #[derive(Debug, Default)]
 struct Line {
     queue: Queue,
+    /// Messages that left the line, since their keys stay with members that are full.
+    blocked: Blocked,
     /// What waits on disk alone, behind the queue.
     tail: Tail,
     /// Members that messages are being taken from: older ones than all that wait, which therefore stay.
@@ -93,7 +100,8 @@ impl Line {
     /// Whether it would be too early to ask all members again.
     fn was_refused_lately(&self, now: Nanos) -> bool {
         let again = |at: Nanos| Nanos(at.0.saturating_add(ASKED_AGAIN_NS));
-        !self.queue.is_empty() && self.refused_at.is_some_and(|at| now < again(at))
+        let is_any = !self.queue.is_empty() || !self.blocked.is_empty();
+        is_any && self.refused_at.is_some_and(|at| now < again(at))
     }
 
     /// Whether it is too early to read again what could not be read.
@@ -106,8 +114,14 @@ impl Line {
         self.unread.as_ref().is_some_and(|unread| unread.until.is_some_and(|until| until <= now))
     }
 
-    fn exists(&self) -> bool {
+    /// Whether a new message of any key has to go behind others.
+    fn holds_up_all(&self) -> bool {
         self.handovers > 0 || !self.queue.is_empty() || !self.tail.is_empty()
+    }
+
+    /// Whether a new message of some key has to go behind others.
+    fn exists(&self) -> bool {
+        self.holds_up_all() || !self.blocked.is_empty()
     }
 }
 
@@ -115,7 +129,7 @@ impl SharedGroup {
     /// Messages that wait because no member takes anything new.
     pub(super) fn waiting(&self) -> usize {
         let line = self.waiting.lock();
-        line.queue.len() + line.tail.messages()
+        line.queue.len() + line.blocked.len() + line.tail.messages()
     }
 
     /// What waits since the last run is there again; the queue that it is in.
@@ -129,8 +143,11 @@ impl SharedGroup {
     /// Whether nothing more is kept, now that what has expired has given its place up.
     #[cold]
     pub(super) fn is_still_over_quota(&self, now: Instant) -> bool {
-        let expired = self.change_line(|line| line.queue.drop_expired(now, &self.queues.budget));
-        self.queues.metrics.dropped_expired.add(expired.messages);
+        let expired = self.change_line(|line| {
+            let budget = &self.queues.budget;
+            line.queue.drop_expired(now, budget).messages + line.blocked.drop_expired(now, budget)
+        });
+        self.queues.metrics.dropped_expired.add(expired);
         self.waiting.is_over_quota()
     }
 
@@ -159,8 +176,8 @@ impl SharedGroup {
             let goes_on = !line.was_refused_lately(now.nanos) && self.dispatch_some(line, now, rng);
             let mut is_full = false;
             for delivery in deliveries {
-                let may_go = !line.exists() || !delivery.published_qos.is_acknowledged();
-                let left = if may_go { self.place(delivery, now, rng) } else { Some(delivery) };
+                let may_go = !line.holds_up_all() || !delivery.published_qos.is_acknowledged();
+                let left = if may_go { self.place_or_block(line, delivery, now, rng) } else { Some(delivery) };
                 let Some(delivery) = left else { continue };
                 let refuses = is_full && delivery.published_qos.is_acknowledged();
                 let left = if refuses { Some(delivery) } else { self.keep(line, delivery, now) };
@@ -187,7 +204,11 @@ impl SharedGroup {
             for delivery in deliveries {
                 // None goes past one that has to stay.
                 let may_go = left.is_empty() || !delivery.published_qos.is_acknowledged();
-                left.extend(if may_go { self.place(delivery, now, rng) } else { Some(delivery) });
+                if !may_go {
+                    left.push(delivery);
+                } else if let Placed::Nobody(delivery) | Placed::Kept(_, delivery) = self.place(delivery, now, rng) {
+                    left.push(delivery);
+                }
             }
             for delivery in left.into_iter().rev() {
                 self.keep_first(line, delivery);
@@ -298,7 +319,11 @@ impl SharedGroup {
     /// Messages are going to be taken from a member: until [`SharedGroup::end_handover`], new ones wait.
     pub(super) fn begin_handover(&self) {
         self.waiting.departs();
-        self.change_line(|line| line.handovers += 1);
+        self.change_line(|line| {
+            line.handovers += 1;
+            // Older messages of their keys may come from the member: those go before them.
+            line.blocked.move_to_front_of(&mut line.queue, &self.queues.budget);
+        });
     }
 
     /// They have been given to others.
@@ -314,20 +339,24 @@ impl SharedGroup {
 
     /// The group has ended.
     pub(super) fn drop_waiting(&self) {
-        let dropped = self.change_line(|line| line.queue.clear(&self.queues.budget));
+        let dropped = self.change_line(|line| {
+            line.blocked.move_to_front_of(&mut line.queue, &self.queues.budget);
+            line.queue.clear(&self.queues.budget)
+        });
         self.queues.metrics.dropped_offline.add(dropped.messages);
     }
 
     /// Gives the oldest to members; whether to go on. Not all at once: publishers wait for the lock.
     fn dispatch_some(&self, line: &mut Line, now: Moment, rng: &mut Rng) -> bool {
+        if line.handovers > 0 {
+            return false;
+        }
+        self.dispatch_blocked(line, now, rng);
         let mut next = Batch::default();
         for _ in 0..DISPATCHED_AT_ONCE {
-            if line.handovers > 0 {
-                return false;
-            }
             line.queue.take(1, 1, &mut next, &self.queues.budget);
             let Some(delivery) = next.singles().pop() else { return false };
-            if let Some(delivery) = self.place(delivery, now, rng) {
+            if let Some(delivery) = self.place_or_block(line, delivery, now, rng) {
                 line.queue.push_front(delivery.as_published(), &self.queues.budget);
                 line.refused_at = Some(now.nanos);
                 return false;

@@ -1,0 +1,135 @@
+//! Messages of a share group whose keys stay with members that are full.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use tenbin_balancer::{MemberId, Rng};
+use tenbin_session::Delivery;
+
+use super::super::held_key::ordering_key;
+use super::super::shared::{Placed, SharedGroup};
+use super::Line;
+use crate::clock::Moment;
+use crate::outbox::{Batch, Budget, Queue, Reader};
+
+/// A queue for each full member.
+///
+/// A key is in one queue at most, with all of its messages that wait, but those in the line behind.
+#[derive(Debug, Default)]
+pub(super) struct Blocked(Vec<OfMember>);
+
+#[derive(Debug)]
+struct OfMember {
+    /// The member when the first message came.
+    member: MemberId,
+    queue: Queue,
+    /// The keys that have come into the queue since it was empty.
+    keys: HashSet<u64>,
+}
+
+impl Blocked {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.iter().map(|of| of.queue.len()).sum()
+    }
+
+    /// Drops messages that have expired; their number.
+    pub(super) fn drop_expired(&mut self, now: Instant, budget: &Budget) -> u64 {
+        let dropped = self.0.iter_mut().map(|of| of.queue.drop_expired(now, budget).messages).sum();
+        self.forget_empty();
+        dropped
+    }
+
+    /// Moves all messages to the front of the line. Each key keeps its order.
+    pub(super) fn move_to_front_of(&mut self, line: &mut Queue, budget: &Budget) {
+        for mut of in self.0.drain(..) {
+            let mut batch = Batch::default();
+            of.queue.take(usize::MAX, usize::MAX, &mut batch, budget);
+            for delivery in batch.singles().drain(..).rev() {
+                line.push_front(delivery, budget);
+            }
+        }
+    }
+
+    fn forget_empty(&mut self) {
+        self.0.retain(|of| !of.queue.is_empty());
+    }
+
+    fn of_key(&mut self, key: u64) -> Option<&mut OfMember> {
+        self.0.iter_mut().find(|of| of.keys.contains(&key))
+    }
+
+    fn of_member(&mut self, member: MemberId) -> &mut OfMember {
+        let place = self.0.iter().position(|of| of.member == member).unwrap_or_else(|| {
+            self.0.push(OfMember { member, queue: Queue::default(), keys: HashSet::new() });
+            self.0.len() - 1
+        });
+        &mut self.0[place]
+    }
+}
+
+impl SharedGroup {
+    /// Gives a message to a member, or to the queue of the full member that has its key. It comes back where nobody
+    /// takes it, and where that queue is full.
+    pub(super) fn place_or_block(
+        &self,
+        line: &mut Line,
+        delivery: Delivery,
+        now: Moment,
+        rng: &mut Rng,
+    ) -> Option<Delivery> {
+        let key = ordering_key(delivery.share_key).filter(|_| delivery.published_qos.is_acknowledged());
+        if let Some(key) = key
+            && let Some(of) = line.blocked.of_key(key)
+        {
+            return self.block(of, key, delivery, now);
+        }
+        match (self.place(delivery, now, rng), key) {
+            (Placed::Given, _) => None,
+            (Placed::Kept(member, delivery), Some(key)) => {
+                let left = self.block(line.blocked.of_member(member), key, delivery, now);
+                line.blocked.forget_empty();
+                left
+            }
+            (Placed::Kept(_, delivery) | Placed::Nobody(delivery), _) => Some(delivery),
+        }
+    }
+
+    /// Gives messages to the members for whom they wait, as far as those have room.
+    pub(super) fn dispatch_blocked(&self, line: &mut Line, now: Moment, rng: &mut Rng) {
+        let budget = &self.queues.budget;
+        let mut next = Batch::default();
+        for of in &mut line.blocked.0 {
+            loop {
+                of.queue.take(1, 1, &mut next, budget);
+                let Some(delivery) = next.singles().pop() else { break };
+                if let Placed::Kept(_, delivery) | Placed::Nobody(delivery) = self.place(delivery, now, rng) {
+                    of.queue.push_front(delivery.as_published(), budget);
+                    break;
+                }
+            }
+        }
+        line.blocked.forget_empty();
+        if !line.blocked.is_empty() {
+            line.refused_at = Some(now.nanos);
+        }
+    }
+
+    /// Puts a message behind those that wait for the same member.
+    fn block(&self, of: &mut OfMember, key: u64, delivery: Delivery, now: Moment) -> Option<Delivery> {
+        let queues = &*self.queues;
+        let delivery = self.may_wait(delivery)?;
+        let fits = of.queue.fits(&delivery, Reader::Absent, &queues.limits, &queues.budget, now.at);
+        queues.metrics.dropped_expired.add(of.queue.take_expired().messages);
+        if !fits {
+            return Some(delivery);
+        }
+        of.keys.insert(key);
+        of.queue.append(delivery, Reader::Absent);
+        of.queue.settle(&queues.budget);
+        None
+    }
+}
