@@ -1,7 +1,9 @@
 //! A broker with a password file and rules.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tenbin_broker::auth::{PasswordFile, Secrets};
@@ -70,8 +72,14 @@ impl Guarded {
 
 impl Passwords {
     pub(crate) fn of(users: &[(&str, &str)]) -> Self {
+        // Hashes are made slowly on purpose: one for each user and password is enough for all tests of a process.
+        static KNOWN: Mutex<BTreeMap<String, Secrets>> = Mutex::new(BTreeMap::new());
         let file = Self::empty();
-        users.iter().for_each(|(user, password)| file.set(user, password));
+        for (user, password) in users {
+            let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+            let secrets = known.entry(format!("{user}:{password}")).or_insert_with(|| hashed(password));
+            PasswordFile::set(file.path.as_ref(), user, secrets).expect("a file of ours");
+        }
         file
     }
 
@@ -87,8 +95,7 @@ impl Passwords {
     }
 
     pub(crate) fn set(&self, user: &str, password: &str) {
-        let secrets = Secrets::new(password.as_bytes(), true).expect("a legal password");
-        PasswordFile::set(self.path.as_ref(), user, &secrets).expect("a file of ours");
+        PasswordFile::set(self.path.as_ref(), user, &hashed(password)).expect("a file of ours");
     }
 
     pub(crate) fn delete(&self, user: &str) {
@@ -123,4 +130,8 @@ fn configuration(passwords: &Passwords, listener: &str, rules: &str) -> String {
         "[[listeners]]\nname = \"main\"\naddress = \"127.0.0.1:0\"\npassword_file = {:?}\n{listener}\n{rules}\n",
         passwords.path()
     )
+}
+
+fn hashed(password: &str) -> Secrets {
+    Secrets::new(password.as_bytes(), true).expect("a legal password")
 }

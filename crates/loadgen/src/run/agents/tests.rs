@@ -147,8 +147,8 @@ async fn an_agents_clock_is_read_to_the_time_that_questions_take() {
             probes.push(link.probe(clock).await.unwrap());
         }
         let offset = Offset::of(&probes).unwrap();
-        // Two readings of the system's clock, in two threads, are behind both clocks.
+        // Two readings of the system's clock, in two threads that a busy machine may stop, are behind both clocks.
         let difference = offset.ns.abs_diff(shift);
-        assert!(difference < offset.uncertainty_ns + 2_000_000, "{difference} ns, {offset:?}");
+        assert!(difference < offset.uncertainty_ns + 50_000_000, "{difference} ns, {offset:?}");
     }
 }
