@@ -4,12 +4,16 @@
 //! not confirmed as well, `TENBIN_POWER_CUTS` times. Both print the seed of their random choices; `TENBIN_CRASH_SEED` repeats
 //! these, though not what threads and sockets make of them.
 
+#[path = "../ledger/faults.rs"]
+#[allow(dead_code, reason = "the clock alone")]
+mod faults;
 #[path = "../load/mod.rs"]
 mod load;
 #[path = "../support/mod.rs"]
 mod support;
 
 mod aliases;
+mod clock;
 mod crash;
 mod damage;
 mod drained_disk;

@@ -1,4 +1,4 @@
-/* Faults of the system under a broker, by LD_PRELOAD: fdatasync that fails, a disk without room, a clock set back.
+/* Faults of the system under a broker, by LD_PRELOAD: fdatasync that fails, a disk without room, a clock set back or ahead.
    TENBIN_FAULTS names a file of three 64-bit numbers, which the test changes while the broker runs:
    errno of fdatasync and fsync, errno of writes to regular files, nanoseconds to add to the time of day. */
 #define _GNU_SOURCE

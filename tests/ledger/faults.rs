@@ -50,6 +50,11 @@ impl Faults {
         self.set(2, -(seconds as i64) * 1_000_000_000);
     }
 
+    /// The time of day is so much later than it is.
+    pub(crate) fn set_clock_ahead(&self, seconds: u64) {
+        self.set(2, seconds as i64 * 1_000_000_000);
+    }
+
     fn set(&self, place: u64, value: i64) {
         self.file.write_all_at(&value.to_ne_bytes(), place * 8).expect("ours to write");
     }

@@ -1,9 +1,12 @@
 //! A message that waits, as bytes: a body that all its places have in common, and a tag for each place.
 //!
 //! ```text
-//!   body   2 | published QoS 1, RETAIN 4 | expires 8 | seconds left at storing 4 | bytes of properties 4
-//!            | Topic Name | properties | payload
-//!          1 | … without the seconds left: older, is read and never written
+//!   body   3 | published QoS 1, RETAIN 4, expires 8 | bytes of properties 4 | expiry, if it expires | Topic Name | properties
+//!            | payload
+//!          expiry: time 8 | seconds left at storing 4 | number of the run that stored it 8 | time by that run's clock 8
+//!          2 | published QoS 1, RETAIN 4 | expires 8 | seconds left 4 | bytes of properties 4 | …: older, is read and
+//!            never written
+//!          1 | … without the seconds left: likewise
 //!   tag    of a session: QoS 1, RETAIN 4 | Subscription Identifiers, 4 each; or nothing: as it was published, RETAIN 0
 //!          of a share group: hash of what its member is chosen by 8; or nothing. No session's tag is as long
 //! ```
@@ -16,18 +19,33 @@ use tenbin_codec::{PublishTemplate, QoS};
 use tenbin_session::Delivery;
 
 use super::bytes::{Fields, RecordError};
-use super::wall_clock::{StoredExpiry, WallClock, WallTime};
+use super::message_expiry::{MessageClock, MessageExpiry};
+use super::wall_clock::WallTime;
 
 /// What goes before the template in a body.
-pub(super) type Head = [u8; HEAD_BYTES];
+#[derive(Debug)]
+pub(super) struct Head {
+    bytes: [u8; HEAD_BYTES + MessageExpiry::BYTES],
+    len: usize,
+}
+
+impl Head {
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
 
 /// The body of a message, in parts.
-pub(super) fn head(delivery: &Delivery, clock: WallClock) -> Head {
-    let mut head = [0; HEAD_BYTES];
-    head[0] = VERSION;
-    head[1] = flags(delivery.published_qos, delivery.published_retain);
-    head[2..14].copy_from_slice(&clock.to_stored_expiry(delivery.expires_at).to_bytes());
-    head[14..].copy_from_slice(&delivery.template.to_store().0.to_le_bytes());
+pub(super) fn head(delivery: &Delivery, clock: MessageClock) -> Head {
+    let mut head = Head { bytes: [0; _], len: HEAD_BYTES };
+    head.bytes[0] = VERSION;
+    head.bytes[1] = flags(delivery.published_qos, delivery.published_retain);
+    head.bytes[2..HEAD_BYTES].copy_from_slice(&delivery.template.to_store().0.to_le_bytes());
+    if let Some(at) = delivery.expires_at {
+        head.bytes[1] |= EXPIRES;
+        head.bytes[HEAD_BYTES..].copy_from_slice(&clock.to_stored(at).to_bytes());
+        head.len = head.bytes.len();
+    }
     head
 }
 
@@ -53,18 +71,13 @@ pub(super) fn put_group_tag(delivery: &Delivery, tag: &mut Vec<u8>) {
 ///
 /// # Errors
 /// They are not what was written, or a later version wrote them.
-pub(super) fn decode(body: Bytes, tag: &[u8], clock: WallClock) -> Result<(Delivery, bool), RecordError> {
-    let (mut fields, version) = Fields::of_versions(&body, &VERSIONS)?;
-    let (published_qos, published_retain) = flags_in(fields.u8()?)?;
-    let expiry = StoredExpiry::take(&mut fields, version == VERSION)?;
-    let properties_len = fields.u32()?;
+pub(super) fn decode(body: Bytes, tag: &[u8], clock: MessageClock) -> Result<(Delivery, bool), RecordError> {
+    let (BodyHead { flags, expiry, properties_len }, fields) = BodyHead::take(&body)?;
+    let (published_qos, published_retain) = flags_in(flags)?;
+    let expires_at = expiry.and_then(|expiry| clock.expires_at(expiry)); // [MQTT-3.3.2-6]
     let template = PublishTemplate::restore(properties_len, body.slice_ref(fields.rest()));
     let template = template.ok_or(RecordError::Illegal("message"))?;
-    let mut delivery = Delivery {
-        published_retain,
-        expires_at: clock.expires_at(expiry), // [MQTT-3.3.2-6]
-        ..Delivery::new(template, published_qos, false)
-    };
+    let mut delivery = Delivery { published_retain, expires_at, ..Delivery::new(template, published_qos, false) };
     if let Ok(key) = tag.try_into() {
         let key = NonZeroU64::new(u64::from_le_bytes(key)).ok_or(RecordError::Illegal("tag"))?;
         delivery.share_key = Some(key);
@@ -77,14 +90,34 @@ pub(super) fn decode(body: Bytes, tag: &[u8], clock: WallClock) -> Result<(Deliv
         let identifiers: Box<[u32]> = identifiers.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
         delivery.subscription_identifiers = (!identifiers.is_empty()).then(|| Arc::new(identifiers));
     }
-    Ok((delivery, clock.has_come(expiry.time)))
+    Ok((delivery, expires_at.is_some_and(|at| clock.has_come(at))))
 }
 
 /// When a message's time is over, as its body says.
 pub(super) fn expires(body: &[u8]) -> Result<WallTime, RecordError> {
-    let (mut fields, _) = Fields::of_versions(body, &VERSIONS)?;
-    fields.u8()?;
-    fields.u64()
+    Ok(BodyHead::take(body)?.0.expiry.map_or(0, |expiry| expiry.stored.time))
+}
+
+/// What is before the template in a body of any version.
+struct BodyHead {
+    flags: u8,
+    expiry: Option<MessageExpiry>,
+    properties_len: u32,
+}
+
+impl BodyHead {
+    /// And what follows.
+    fn take(body: &[u8]) -> Result<(Self, Fields<'_>), RecordError> {
+        let (mut fields, version) = Fields::of_versions(body, &VERSIONS)?;
+        let flags = fields.u8()?;
+        if version != VERSION {
+            let expiry = MessageExpiry::take_older(&mut fields, version == VERSION_WITHOUT_RUN)?;
+            return Ok((Self { flags, expiry, properties_len: fields.u32()? }, fields));
+        }
+        let properties_len = fields.u32()?;
+        let expiry = (flags & EXPIRES != 0).then(|| MessageExpiry::take(&mut fields)).transpose()?;
+        Ok((Self { flags: flags & !EXPIRES, expiry, properties_len }, fields))
+    }
 }
 
 fn flags(qos: QoS, retain: bool) -> u8 {
@@ -96,10 +129,14 @@ fn flags_in(flags: u8) -> Result<(QoS, bool), RecordError> {
     Ok((qos, flags & 4 != 0))
 }
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+const VERSION_WITHOUT_RUN: u8 = 2;
 const VERSION_WITHOUT_INTERVAL: u8 = 1;
-const VERSIONS: [u8; 2] = [VERSION_WITHOUT_INTERVAL, VERSION];
-pub(super) const HEAD_BYTES: usize = 6 + StoredExpiry::BYTES;
+const VERSIONS: [u8; 3] = [VERSION_WITHOUT_INTERVAL, VERSION_WITHOUT_RUN, VERSION];
+/// A flag of a body: its expiry follows.
+const EXPIRES: u8 = 8;
+/// Of a message that does not expire.
+pub(super) const HEAD_BYTES: usize = 6;
 const IDENTIFIERS_MAX: usize = 63;
 
 #[cfg(test)]
@@ -110,6 +147,8 @@ mod tests {
     use tenbin_codec::TopicName;
     use tenbin_session::Publication;
 
+    use super::super::message_expiry::RunClock;
+    use super::super::wall_clock::StoredExpiry;
     use super::*;
 
     fn delivery(qos: QoS, retain: bool) -> Delivery {
@@ -117,16 +156,16 @@ mod tests {
         Delivery::new(Publication::new(topic, Bytes::from_static(b"hi")).template(&mut BytesMut::new()), qos, retain)
     }
 
-    fn stored(delivery: &Delivery, clock: WallClock) -> (Bytes, Vec<u8>) {
+    fn stored(delivery: &Delivery, clock: MessageClock) -> (Bytes, Vec<u8>) {
         let mut tag = Vec::new();
         put_tag(delivery, &mut tag);
         let [first, second] = delivery.template.to_store().1;
-        (Bytes::from([&head(delivery, clock), first, second].concat()), tag)
+        (Bytes::from([head(delivery, clock).as_bytes(), first, second].concat()), tag)
     }
 
     #[test]
     fn a_message_comes_back_as_each_receiver_gets_it() {
-        let clock = WallClock::now();
+        let clock = RunClock::begin().now();
         let plain = delivery(QoS::AtLeastOnce, false);
         let less = Delivery { published_qos: QoS::ExactlyOnce, published_retain: true, ..plain.clone() };
         let identifiers = Some(Arc::new([1, 268_435_455].into()));
@@ -148,7 +187,7 @@ mod tests {
 
     #[test]
     fn what_a_group_chose_by_comes_back_and_need_not_be_there() {
-        let clock = WallClock::now();
+        let clock = RunClock::begin().now();
         for key in [None, NonZeroU64::new(7), NonZeroU64::new(u64::MAX)] {
             let delivery = Delivery { share_key: key, ..delivery(QoS::AtLeastOnce, true) };
             let (body, _) = stored(&delivery, clock);
@@ -161,7 +200,7 @@ mod tests {
 
     #[test]
     fn mqtt_3_3_2_5_what_has_expired_meanwhile_does_not_come_back() {
-        let clock = WallClock::now();
+        let clock = RunClock::begin().now();
         let soon = Instant::now() + Duration::from_secs(60);
         let (body, tag) = stored(&Delivery { expires_at: Some(soon), ..delivery(QoS::AtLeastOnce, false) }, clock);
         let back = decode(body.clone(), &tag, clock).unwrap().0;
@@ -172,12 +211,12 @@ mod tests {
 
     #[test]
     fn mqtt_3_3_2_6_clock_set_back_does_not_raise_stored_expiry() {
-        let clock = WallClock::now();
-        let (start, interval) = (clock.to_instant(1).unwrap(), Duration::from_secs(20));
+        let clock = RunClock::begin().now();
+        let (start, interval) = (clock.at(), Duration::from_secs(20));
         let expiring = Delivery { expires_at: Some(start + interval), ..delivery(QoS::AtLeastOnce, false) };
         let (body, tag) = stored(&expiring, clock);
         for set_back in [0, 1, 3600, 86_400].map(Duration::from_secs) {
-            let (back, is_over) = decode(body.clone(), &tag, clock.set_back(set_back)).unwrap();
+            let (back, is_over) = decode(body.clone(), &tag, clock.restarted().set_back(set_back)).unwrap();
             let left = back.expires_at.unwrap().saturating_duration_since(start);
             assert!(!is_over && left <= interval, "{left:?} after {set_back:?}");
             assert!(left > interval - Duration::from_secs(1), "{left:?} after {set_back:?}");
@@ -185,24 +224,44 @@ mod tests {
     }
 
     #[test]
-    fn message_of_the_older_version_is_read() {
-        let clock = WallClock::now();
-        let soon = clock.to_instant(1).unwrap() + Duration::from_secs(60);
+    fn clock_set_forward_for_a_while_ends_no_message() {
+        let clock = RunClock::begin().now();
+        let hour = Duration::from_secs(3600);
+        let expiring = Delivery { expires_at: Some(clock.at() + hour), ..delivery(QoS::AtLeastOnce, false) };
+        let (body, tag) = stored(&expiring, clock);
+        let ahead = clock.set_forward(24 * hour);
+        for clock in [ahead, ahead.set_back(24 * hour), ahead.set_back(24 * hour).restarted()] {
+            let (back, is_over) = decode(body.clone(), &tag, clock).unwrap();
+            assert!(!is_over && back.expires_at <= expiring.expires_at);
+        }
+        assert!(decode(body, &tag, ahead.restarted()).unwrap().1, "nobody else knows when it was stored");
+    }
+
+    #[test]
+    fn messages_of_older_versions_are_read() {
+        let clock = RunClock::begin().now();
+        let soon = clock.at() + Duration::from_secs(60);
         for expires_at in [None, Some(soon)] {
             let written = Delivery { expires_at, ..delivery(QoS::AtLeastOnce, true) };
             let (body, tag) = stored(&written, clock);
-            let older = [&[VERSION_WITHOUT_INTERVAL], &body[1..10], &body[14..]].concat();
-            assert_eq!(expires(&older), expires(&body));
-            let (back, is_over) = decode(older.into(), &tag, clock).unwrap();
-            assert_eq!((back.expires_at, is_over), (expires_at, false));
-            assert_eq!((back.published_qos, back.published_retain), (QoS::AtLeastOnce, true));
-            assert_eq!(back.template.to_store(), written.template.to_store());
+            let expiry = expires_at.map(|at| clock.to_stored(at).stored);
+            let expiry = expiry.unwrap_or(StoredExpiry { time: 0, interval: 0 }).to_bytes();
+            let flags = [body[1] & !EXPIRES];
+            let [first, second] = written.template.to_store().1;
+            for (version, expiry) in [(VERSION_WITHOUT_INTERVAL, &expiry[..8]), (VERSION_WITHOUT_RUN, &expiry)] {
+                let older = [&[version][..], &flags, expiry, &body[2..6], first, second].concat();
+                assert_eq!(expires(&older), expires(&body));
+                let (back, is_over) = decode(older.into(), &tag, clock.restarted()).unwrap();
+                assert_eq!((back.expires_at, is_over), (expires_at, false));
+                assert_eq!((back.published_qos, back.published_retain), (QoS::AtLeastOnce, true));
+                assert_eq!(back.template.to_store(), written.template.to_store());
+            }
         }
     }
 
     #[test]
     fn what_is_no_message_is_an_error() {
-        let clock = WallClock::now();
+        let clock = RunClock::begin().now();
         let (body, _) = stored(&delivery(QoS::ExactlyOnce, false), clock);
         for end in 0..body.len() {
             // What is left of the payload may be less: the log's checksum is about that.
@@ -210,8 +269,8 @@ mod tests {
             assert!(cut.is_err() || end >= HEAD_BYTES + 5, "{end} bytes");
         }
         let mut later = body.to_vec();
-        later[0] = 3;
-        assert_eq!(decode(later.into(), &[], clock).unwrap_err(), RecordError::Version(3));
+        later[0] = 4;
+        assert_eq!(decode(later.into(), &[], clock).unwrap_err(), RecordError::Version(4));
         for tag in [&[3u8][..], &[8], &[1, 0, 0], &[0; 8], &[1; 12]] {
             assert!(decode(body.clone(), tag, clock).is_err(), "{tag:?}");
         }

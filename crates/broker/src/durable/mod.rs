@@ -13,6 +13,7 @@ mod health;
 pub mod inspection;
 mod load;
 mod message;
+mod message_expiry;
 mod published_wills;
 mod queue;
 mod reader;
@@ -41,6 +42,7 @@ use std::time::{Duration, Instant};
 
 use endings::Endings;
 use error::Cause;
+use message_expiry::RunClock;
 use published_wills::PublishedWills;
 use tenbin_store::spool::{self, Recovered, Spool};
 use tenbin_store::state::{Change, Health, OpenError, Options, State, Stats, Table};
@@ -71,6 +73,8 @@ pub(crate) struct Durable {
     /// Messages.
     spool: Arc<Spool>,
     reader: reader::Reader,
+    /// By which messages of this run expire.
+    clock: RunClock,
     /// What it had when it was opened.
     recovered: Recovered,
     /// Where the places of this run begin in queues that are empty.
@@ -123,12 +127,14 @@ impl Durable {
         let options = spool::Options { sync, bytes_maximum, ..spool::Options::default() };
         let (spool, recovered) = Spool::open(&directory.path().join("spool"), options).map_err(Cause::Spool)?;
         let spool = Arc::new(spool);
-        let reader = reader::Reader::start(Arc::clone(&spool), Arc::clone(&directory)).map_err(Cause::Thread)?;
+        let clock = RunClock::begin();
+        let reader = reader::Reader::start(Arc::clone(&spool), Arc::clone(&directory), clock).map_err(Cause::Thread)?;
         let numbers = Mutex::new(Numbers { last: 0, reserved: 0 });
         Ok(Self {
             state,
             spool,
             reader,
+            clock,
             recovered,
             first_place: AtomicU64::new(1),
             numbers,

@@ -18,9 +18,9 @@ use tokio::sync::oneshot;
 
 use super::bytes::RecordError;
 use super::message;
+use super::message_expiry::{MessageClock, RunClock};
 use super::queue::Stored;
 use super::spooled::Mark;
-use super::wall_clock::WallClock;
 
 /// The thread that reads.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Page {
 
 impl Reader {
     /// The directory is nobody else's before the thread is done with the spool.
-    pub(super) fn start(spool: Arc<Spool>, directory: Arc<LockedDirectory>) -> std::io::Result<Self> {
+    pub(super) fn start(spool: Arc<Spool>, directory: Arc<LockedDirectory>, clock: RunClock) -> std::io::Result<Self> {
         #[expect(
             clippy::disallowed_methods,
             reason = "each client and each share group has one request there at most, and waits for it"
@@ -90,7 +90,7 @@ impl Reader {
                     end = Some(reply);
                     break;
                 }
-                answer(&spool, request, &mut passed);
+                answer(&spool, clock, request, &mut passed);
             }
             drop((spool, directory));
             drop(end);
@@ -134,21 +134,21 @@ impl Drop for Reader {
     }
 }
 
-fn answer(spool: &Spool, request: Request, passed: &mut PassedOver) {
+fn answer(spool: &Spool, clock: RunClock, request: Request, passed: &mut PassedOver) {
     // Whoever asked may have gone.
     match request {
         Request::Page(of, reply) => {
-            let page = go_on(of.queue, || page(spool, of, passed)).unwrap_or_else(Page::broken);
+            let page = go_on(of.queue, || page(spool, clock, of, passed)).unwrap_or_else(Page::broken);
             let _ = go_on(of.queue, || drop(reply.send(page)));
         }
         Request::PageFor(of, take) => {
-            let page = go_on(of.queue, || page(spool, of, passed)).unwrap_or_else(Page::broken);
+            let page = go_on(of.queue, || page(spool, clock, of, passed)).unwrap_or_else(Page::broken);
             if go_on(of.queue, || take(page)).is_none() {
                 let _ = go_on(of.queue, || take(Page::broken()));
             }
         }
         Request::UnderWay(queue, reply) => {
-            let under_way = go_on(queue, || under_way(spool, queue)).flatten();
+            let under_way = go_on(queue, || under_way(spool, clock, queue)).flatten();
             let _ = go_on(queue, || drop(reply.send(under_way)));
         }
         Request::End(_) => {} // the thread's
@@ -162,9 +162,9 @@ fn go_on<T>(QueueId(queue): QueueId, work: impl FnOnce() -> T) -> Option<T> {
     done.map_err(|_| tracing::error!(queue, "reading stored messages has panicked: they stay on disk")).ok()
 }
 
-fn page(spool: &Spool, mut of: PageOf, passed: &mut PassedOver) -> Page {
+fn page(spool: &Spool, clock: RunClock, mut of: PageOf, passed: &mut PassedOver) -> Page {
     loop {
-        let (page, last) = read_page(spool, of, passed);
+        let (page, last) = read_page(spool, clock, of, passed);
         match last {
             // There may be more behind messages of which none can be decoded.
             Some(Sequence(last)) if page.messages.is_empty() && !page.is_broken => of.from = Sequence(last + 1),
@@ -203,11 +203,11 @@ impl PassedOver {
 
 /// And the last message that was read, decoded or not. What cannot be decoded is in no page: it is passed over, and stays where
 /// it is.
-fn read_page(spool: &Spool, of: PageOf, passed: &mut PassedOver) -> (Page, Option<Sequence>) {
+fn read_page(spool: &Spool, clock: RunClock, of: PageOf, passed: &mut PassedOver) -> (Page, Option<Sequence>) {
     let PageOf { queue, is_of_group, from, bytes } = of;
     let mut read = Messages::default();
     let result = spool.read(queue, from, Limit { messages: PAGE_MESSAGES, bytes }, &mut read);
-    let clock = WallClock::now();
+    let clock = clock.now();
     let all = Bytes::from(read.take_bytes());
     let decoded = read.iter().map(|message| (message.sequence, decode(message, &all, read.tags(), clock)));
     let mut decoded: Vec<_> = decoded.collect();
@@ -233,9 +233,9 @@ fn read_page(spool: &Spool, of: PageOf, passed: &mut PassedOver) -> (Page, Optio
 }
 
 /// `None`: some of it cannot be read now.
-fn under_way(spool: &Spool, queue: QueueId) -> Option<Vec<UnderWay>> {
+fn under_way(spool: &Spool, clock: RunClock, queue: QueueId) -> Option<Vec<UnderWay>> {
     let mut read = Messages::default();
-    let clock = WallClock::now();
+    let clock = clock.now();
     let mut under_way = Vec::new();
     for marked in spool.marks(queue) {
         let Some(mark) = Mark::of(marked.mark) else { continue };
@@ -277,7 +277,7 @@ fn decode(
     message: &SpoolMessage,
     all: &Bytes,
     tags: &[u8],
-    clock: WallClock,
+    clock: MessageClock,
 ) -> Result<Option<(Delivery, bool)>, RecordError> {
     let Some(body) = message.body.clone() else { return Ok(None) };
     message::decode(all.slice(body), &tags[message.tag.clone()], clock).map(Some)
@@ -330,7 +330,7 @@ mod tests {
     fn reader(path: &Path) -> Reader {
         let directory = LockedDirectory::open(path).unwrap();
         let (spool, _) = Spool::open(&path.join("spool"), Options::default()).unwrap();
-        Reader::start(Arc::new(spool), Arc::new(directory)).unwrap()
+        Reader::start(Arc::new(spool), Arc::new(directory), RunClock::begin()).unwrap()
     }
 
     #[test]

@@ -5,15 +5,15 @@ use tenbin_session::{Delivery, SentId};
 use tenbin_store::spool::{Batch, Body, Origin, Place, QueueId, Sequence};
 
 use super::message::{self, Head};
+use super::message_expiry::MessageClock;
 use super::queue::{PublisherId, Stored, StoredQueue, as_refused};
-use super::wall_clock::WallClock;
 use super::{Durable, SafeAt};
 
 /// Messages that are being appended. While it is there nobody else appends, nor reads.
 #[derive(Debug)]
 pub(crate) struct Appending<'a> {
     log: Batch<'a>,
-    clock: WallClock,
+    clock: MessageClock,
     /// Of the message that is being put together: where it goes, with a tag.
     places: Vec<(Place, Vec<u8>)>,
     /// What is the same for all of them.
@@ -55,7 +55,7 @@ impl Appending<'_> {
         }
         let parts = body.as_ref().map_or([&[][..]; 3], |(head, template)| {
             let [first, second] = template.to_store().1;
-            [head, first, second]
+            [head.as_bytes(), first, second]
         });
         if let Some(origin) = origin {
             self.log.release(as_refused(origin)); // the identifier is this message's now
@@ -130,7 +130,7 @@ impl Mark {
 impl Durable {
     /// Begins to append messages.
     pub(crate) fn append(&self) -> Appending<'_> {
-        Appending { log: self.spool.begin(), clock: WallClock::now(), places: Vec::new(), body: None }
+        Appending { log: self.spool.begin(), clock: self.clock.now(), places: Vec::new(), body: None }
     }
 
     /// These messages of a queue are done with; nobody waits for that.

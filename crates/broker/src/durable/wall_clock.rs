@@ -1,5 +1,4 @@
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::bytes::{Fields, RecordError};
@@ -9,8 +8,11 @@ use super::bytes::{Fields, RecordError};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WallClock {
     at: Instant,
-    /// Milliseconds since 1970.
+    /// Milliseconds since 1970, as the system says now. Stored times are judged by it.
     wall_ms: u64,
+    /// As `wall_ms`, but never behind the start of the process and the time since then. Times to store begin here: a clock
+    /// that is set back for a while does not end them early in the next run.
+    storing_ms: u64,
 }
 
 /// Milliseconds since 1970; 0 stands for no time.
@@ -24,30 +26,20 @@ pub(super) struct StoredExpiry {
     pub(super) interval: u32,
 }
 
-/// Keeps the wall clock of this process from running back. It follows a clock that is set forward.
+/// Both clocks at the start of the process.
 #[derive(Debug)]
-struct NeverBack {
-    origin: Instant,
-    /// Wall time at `origin`, in milliseconds: the latest that any reading has shown.
-    origin_ms: AtomicU64,
+struct Start {
+    at: Instant,
+    wall_ms: u64,
 }
 
-static WALL: LazyLock<NeverBack> = LazyLock::new(NeverBack::new);
+static START: LazyLock<Start> = LazyLock::new(|| Start { wall_ms: system_ms(), at: Instant::now() });
 
-impl NeverBack {
-    fn new() -> Self {
-        Self { origin: Instant::now(), origin_ms: AtomicU64::new(0) }
-    }
-
+impl Start {
     /// `at`: read after `wall_ms`, so that a pause between the two readings never adds time.
     fn clock(&self, wall_ms: u64, at: Instant) -> WallClock {
-        let elapsed = millis(at.saturating_duration_since(self.origin));
-        let seen = wall_ms.saturating_sub(elapsed);
-        let latest = self.origin_ms.load(Ordering::Relaxed);
-        // Mostly there is nothing to write that other threads would have to fetch.
-        let origin_ms =
-            if seen > latest { seen.max(self.origin_ms.fetch_max(seen, Ordering::Relaxed)) } else { latest };
-        WallClock { at, wall_ms: origin_ms.saturating_add(elapsed) }
+        let since_start = self.wall_ms.saturating_add(millis(at.saturating_duration_since(self.at)));
+        WallClock { at, wall_ms, storing_ms: wall_ms.max(since_start) }
     }
 }
 
@@ -70,17 +62,22 @@ impl StoredExpiry {
 
 impl WallClock {
     pub(crate) fn now() -> Self {
-        let never_back = &*WALL;
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        never_back.clock(millis(since), Instant::now())
+        let start = &*START;
+        let wall_ms = system_ms();
+        start.clock(wall_ms, Instant::now())
     }
 
-    /// That of a time of this process, never 0; `None` is 0.
+    /// The moment of this process.
+    pub(super) fn at(self) -> Instant {
+        self.at
+    }
+
+    /// That of a time of this process, to be stored: never 0; `None` is 0.
     pub(super) fn to_wall(self, at: Option<Instant>) -> WallTime {
         let Some(at) = at else { return 0 };
         let ms = match at.checked_duration_since(self.at) {
-            Some(ahead) => self.wall_ms.saturating_add(millis(ahead)),
-            None => self.wall_ms.saturating_sub(millis(self.at - at)),
+            Some(ahead) => self.storing_ms.saturating_add(millis(ahead)),
+            None => self.storing_ms.saturating_sub(millis(self.at - at)),
         };
         ms.max(1)
     }
@@ -92,7 +89,7 @@ impl WallClock {
         StoredExpiry { time: self.to_wall(expires_at), interval: u32::try_from(seconds).unwrap_or(u32::MAX) }
     }
 
-    /// When a message expires that was read back now: at the stored time, and within the stored interval.
+    /// When a message of another run expires, read back now: at the stored time, and within the stored interval.
     pub(super) fn expires_at(self, StoredExpiry { time, interval }: StoredExpiry) -> Option<Instant> {
         self.to_instant_within(Duration::from_secs(interval.into()), time)
     }
@@ -105,13 +102,21 @@ impl WallClock {
     /// After so long.
     #[cfg(test)]
     pub(super) fn later(self, by: Duration) -> Self {
-        Self { at: self.at + by, wall_ms: self.wall_ms + millis(by) }
+        let [wall_ms, storing_ms] = [self.wall_ms, self.storing_ms].map(|ms| ms + millis(by));
+        Self { at: self.at + by, wall_ms, storing_ms }
     }
 
-    /// As another run reads it after somebody has set the clock back.
+    /// After somebody has set the clock back.
     #[cfg(test)]
     pub(super) fn set_back(self, by: Duration) -> Self {
         Self { wall_ms: self.wall_ms - millis(by), ..self }
+    }
+
+    /// After somebody has set the clock forward.
+    #[cfg(test)]
+    pub(super) fn set_forward(self, by: Duration) -> Self {
+        let wall_ms = self.wall_ms + millis(by);
+        Self { wall_ms, storing_ms: wall_ms.max(self.storing_ms), ..self }
     }
 
     /// As [`Self::to_instant`], of a time of which so much is left at most: the clock on the wall may have been set back.
@@ -131,7 +136,11 @@ impl WallClock {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+fn system_ms() -> u64 {
+    millis(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+}
+
+pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -139,13 +148,17 @@ fn millis(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
+    fn clock(at: Instant, wall_ms: u64) -> WallClock {
+        WallClock { at, wall_ms, storing_ms: wall_ms }
+    }
+
     #[test]
     fn a_time_comes_when_its_rest_is_over_whatever_run_counts() {
-        let first = WallClock { at: Instant::now(), wall_ms: 1_000_000 };
+        let first = clock(Instant::now(), 1_000_000);
         let due = first.to_wall(Some(first.at + Duration::from_secs(60)));
         assert_eq!(due, 1_060_000);
         // Another run, with clocks that have nothing to do with those before.
-        let later = WallClock { at: first.at + Duration::from_secs(5000), wall_ms: 1_045_000 };
+        let later = clock(first.at + Duration::from_secs(5000), 1_045_000);
         assert_eq!(later.to_instant(due), Some(later.at + Duration::from_secs(15)));
         assert!(!later.has_come(due) && later.has_come(1_045_000));
         assert_eq!(later.to_instant(1), Some(later.at), "what is over is due now");
@@ -165,19 +178,22 @@ mod tests {
     }
 
     #[test]
-    fn wall_clock_of_a_process_never_runs_back() {
-        let wall = NeverBack::new();
-        let at = |seconds| wall.origin + Duration::from_secs(seconds);
-        assert_eq!(wall.clock(1_000_000, at(0)).wall_ms, 1_000_000);
-        assert_eq!(wall.clock(1_010_000, at(10)).wall_ms, 1_010_000);
-        assert_eq!(wall.clock(400_000, at(11)).wall_ms, 1_011_000, "the clock was set back");
-        assert_eq!(wall.clock(2_000_000, at(12)).wall_ms, 2_000_000, "the clock was set forward");
-        assert_eq!(wall.clock(1_013_000, at(13)).wall_ms, 2_001_000, "the clock was set right again");
+    fn clock_set_back_does_not_end_stored_times_early() {
+        let start = Start { at: Instant::now(), wall_ms: 1_000_000 };
+        let at = |seconds| start.at + Duration::from_secs(seconds);
+        let times = |wall_ms, seconds| {
+            let clock = start.clock(wall_ms, at(seconds));
+            (clock.wall_ms, clock.to_wall(Some(at(seconds))))
+        };
+        assert_eq!(times(1_010_000, 10), (1_010_000, 1_010_000));
+        assert_eq!(times(400_000, 11), (400_000, 1_011_000), "the clock was set back");
+        assert_eq!(times(2_000_000, 12), (2_000_000, 2_000_000), "the clock was set forward");
+        assert_eq!(times(1_013_000, 13), (1_013_000, 1_013_000), "the clock was set right again");
     }
 
     #[test]
     fn stored_expiry_is_the_time_but_never_above_the_interval() {
-        let clock = WallClock { at: Instant::now(), wall_ms: 1_000_000 };
+        let clock = clock(Instant::now(), 1_000_000);
         let seconds = |seconds| clock.at + Duration::from_secs(seconds);
         let stored = clock.to_stored_expiry(Some(seconds(20)));
         assert_eq!(stored, StoredExpiry { time: 1_020_000, interval: 20 });

@@ -11,8 +11,8 @@ use super::records::{Entry, Numbers, decode};
 use super::{Found, InspectionError};
 use crate::durable::bytes::RecordError;
 use crate::durable::message;
+use crate::durable::message_expiry::RunClock;
 use crate::durable::spooled::Mark;
-use crate::durable::wall_clock::WallClock;
 
 /// What of a data directory is shown beside its state and its queues.
 #[derive(Debug, Clone, Copy, Default)]
@@ -180,7 +180,7 @@ impl Dumping<'_> {
         let Some(body) = stored.body.clone().map(|body| all.slice(body)) else { return };
         let decoded = || -> Result<_, RecordError> {
             let expires = message::expires(&body)?;
-            Ok((message::decode(body.clone(), &tags[stored.tag.clone()], WallClock::now())?.0, expires))
+            Ok((message::decode(body.clone(), &tags[stored.tag.clone()], RunClock::begin().now())?.0, expires))
         };
         match decoded() {
             Ok((delivery, expires)) => self.say(&Line::Waiting {

@@ -1,0 +1,187 @@
+//! When a stored message expires.
+//!
+//! The clock on the wall may be set at any time. So a message that is read back by the run that stored it is judged by that run's
+//! own clock. Other runs have the wall clock alone, and the seconds that were left.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::{Duration, Instant};
+
+use super::bytes::{Fields, RecordError};
+use super::wall_clock::{StoredExpiry, WallClock, millis};
+
+/// The monotonic clock of one run, from the opening of its store on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RunClock {
+    /// Random: no other run has it.
+    number: u64,
+    began: Instant,
+}
+
+/// One moment on the clocks of the run and on the wall.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MessageClock {
+    run: RunClock,
+    wall: WallClock,
+}
+
+/// When a message expires, as its record says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct MessageExpiry {
+    pub(super) stored: StoredExpiry,
+    /// `None`: the record is of an older version.
+    run: Option<RunTime>,
+}
+
+/// A time that only one run understands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct RunTime {
+    number: u64,
+    /// Milliseconds since the run began.
+    ms: u64,
+}
+
+impl RunClock {
+    /// Of a run that begins now.
+    pub(super) fn begin() -> Self {
+        // The hasher's keys are random, and differ from call to call.
+        Self { number: RandomState::new().hash_one(std::process::id()), began: Instant::now() }
+    }
+
+    pub(super) fn now(self) -> MessageClock {
+        MessageClock { run: self, wall: WallClock::now() }
+    }
+}
+
+impl MessageClock {
+    /// The expiry to store for a message that is stored now.
+    pub(super) fn to_stored(self, expires_at: Instant) -> MessageExpiry {
+        let RunClock { number, began } = self.run;
+        let ms = millis(expires_at.saturating_duration_since(began));
+        MessageExpiry { stored: self.wall.to_stored_expiry(Some(expires_at)), run: Some(RunTime { number, ms }) }
+    }
+
+    /// When a message expires that was read back now. `None`: no clock comes to that.
+    pub(super) fn expires_at(self, MessageExpiry { stored, run }: MessageExpiry) -> Option<Instant> {
+        let RunClock { number, began } = self.run;
+        match run.filter(|time| time.number == number) {
+            Some(time) => began.checked_add(Duration::from_millis(time.ms)),
+            None => {
+                // It was stored before this run began, so that its seconds have begun too.
+                let at = self.wall.expires_at(stored)?;
+                let latest = began.checked_add(Duration::from_secs(stored.interval.into()));
+                Some(latest.map_or(at, |latest| at.min(latest)))
+            }
+        }
+    }
+
+    pub(super) fn has_come(self, at: Instant) -> bool {
+        at <= self.wall.at()
+    }
+}
+
+impl MessageExpiry {
+    pub(super) const BYTES: usize = StoredExpiry::BYTES + 16;
+
+    pub(super) fn to_bytes(self) -> [u8; Self::BYTES] {
+        let RunTime { number, ms } = self.run.unwrap_or(RunTime { number: 0, ms: 0 });
+        let mut bytes = [0; Self::BYTES];
+        bytes[..StoredExpiry::BYTES].copy_from_slice(&self.stored.to_bytes());
+        bytes[StoredExpiry::BYTES..][..8].copy_from_slice(&number.to_le_bytes());
+        bytes[StoredExpiry::BYTES + 8..].copy_from_slice(&ms.to_le_bytes());
+        bytes
+    }
+
+    pub(super) fn take(fields: &mut Fields<'_>) -> Result<Self, RecordError> {
+        let stored = StoredExpiry::take(fields, true)?;
+        Ok(Self { stored, run: Some(RunTime { number: fields.u64()?, ms: fields.u64()? }) })
+    }
+
+    /// As an older version wrote it; `None`: the message does not expire.
+    pub(super) fn take_older(fields: &mut Fields<'_>, has_interval: bool) -> Result<Option<Self>, RecordError> {
+        let stored = StoredExpiry::take(fields, has_interval)?;
+        Ok((stored.time != 0).then_some(Self { stored, run: None }))
+    }
+}
+
+#[cfg(test)]
+impl MessageClock {
+    /// After so long.
+    pub(super) fn later(self, by: Duration) -> Self {
+        Self { wall: self.wall.later(by), ..self }
+    }
+
+    /// After somebody has set the clock back.
+    pub(super) fn set_back(self, by: Duration) -> Self {
+        Self { wall: self.wall.set_back(by), ..self }
+    }
+
+    /// After somebody has set the clock forward.
+    pub(super) fn set_forward(self, by: Duration) -> Self {
+        Self { wall: self.wall.set_forward(by), ..self }
+    }
+
+    /// In another run, which begins now.
+    pub(super) fn restarted(self) -> Self {
+        let number = self.run.number.wrapping_add(1);
+        Self { run: RunClock { number, began: self.wall.at() }, ..self }
+    }
+
+    pub(super) fn at(self) -> Instant {
+        self.wall.at()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn left(clock: MessageClock, expiry: MessageExpiry) -> Duration {
+        clock.expires_at(expiry).expect("it expires").saturating_duration_since(clock.at())
+    }
+
+    #[test]
+    fn setting_the_clock_changes_no_expiry_within_a_run() {
+        let clock = RunClock::begin().now();
+        let passed = Duration::from_secs(600);
+        let expiry = clock.to_stored(clock.at() + HOUR);
+        let right = clock.later(passed);
+        for clock in [right, right.set_back(DAY), right.set_forward(DAY), right.set_forward(DAY).set_back(DAY)] {
+            let left = left(clock, expiry);
+            assert!(left <= HOUR - passed && left > HOUR - passed - Duration::from_millis(2), "{left:?}");
+        }
+        let set = [clock.set_back(HOUR), clock.set_forward(DAY)];
+        for expiry in set.map(|clock| clock.to_stored(clock.at() + HOUR)) {
+            assert!(left(right, expiry) <= HOUR - passed, "stored with a clock that was wrong");
+        }
+    }
+
+    #[test]
+    fn setting_the_clock_never_raises_an_expiry_across_runs() {
+        let clock = RunClock::begin().now();
+        let passed = Duration::from_secs(600);
+        let stored = clock.to_stored(clock.at() + HOUR);
+        let stored_ahead = clock.set_forward(DAY).to_stored(clock.at() + HOUR);
+        let restarted = clock.later(passed).restarted();
+        assert_eq!(left(restarted, stored), HOUR - passed);
+        let set = [restarted.set_back(DAY), restarted.set_forward(DAY).set_back(2 * DAY)];
+        for (clock, expiry) in set.into_iter().map(|clock| (clock, stored)).chain([(restarted, stored_ahead)]) {
+            assert_eq!(left(clock, expiry), HOUR);
+            assert_eq!(left(clock.later(passed), expiry), HOUR - passed, "its seconds go on in this run");
+            assert_eq!(left(clock.later(passed).set_back(HOUR), expiry), HOUR - passed);
+        }
+    }
+
+    #[test]
+    fn clock_wrong_for_a_while_ends_no_expiry_in_the_next_run() {
+        let clock = RunClock::begin().now();
+        let stored = clock.to_stored(clock.at() + HOUR);
+        // Read once the clock is right again; stored while it was wrong.
+        let restarted = clock.restarted();
+        assert_eq!(left(restarted.set_forward(DAY).set_back(DAY), stored), HOUR);
+        assert_eq!(left(restarted, clock.set_back(DAY).to_stored(clock.at() + HOUR)), HOUR);
+        assert_eq!(left(restarted.later(HOUR), stored), Duration::ZERO);
+    }
+}
