@@ -2,12 +2,12 @@
 
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use support::{
-    BrokerProcess, ConfigFile, QOS_ALL, RawClient, VERSIONS, at_qos, filter, retained, share, subscription, text,
-    with_expiry,
+    BrokerProcess, ConfigFile, PATIENCE, QOS_ALL, RawClient, VERSIONS, at_qos, filter, retained, share, subscription,
+    text, with_expiry,
 };
 use tenbin_codec::{
     MessageProperties, ProtocolVersion, Publish, QoS, ReasonCode, RetainHandling, Subscription, SubscriptionOptions,
@@ -202,6 +202,47 @@ fn a_retained_message_beyond_the_limit_is_refused_and_still_delivered() {
     let mut topics: Vec<_> = subscriber.drain().iter().map(|message| message.topic.text().to_string()).collect();
     topics.sort();
     assert_eq!(topics, ["2", "3"]);
+}
+
+#[test]
+fn full_retained_store_stops_no_publisher() {
+    let file = ConfigFile::new("[retained]\nmessages_maximum = 1\n[sys]\ninterval_seconds = 1\n");
+    let broker = BrokerProcess::start(&["--config", file.path()]);
+    let mut live = broker.v5("live");
+    live.subscribe("+", QoS::ExactlyOnce);
+    assert_eq!(broker.v5("first").publish_with(retained("first", "kept")), ReasonCode::Success);
+    assert_eq!(live.receive_message().payload, "kept");
+    let mut publishers = VERSIONS.map(|version| broker.client(version, &format!("{version:?}")));
+    for qos in QOS_ALL {
+        for publisher in &mut publishers {
+            let version = publisher.version();
+            let is_told = version.is_v5() && qos != QoS::AtMostOnce;
+            let expected = if is_told { ReasonCode::QuotaExceeded } else { ReasonCode::Success };
+            let payload = format!("{version:?} {qos:?}");
+            let publish = Publish { qos, ..retained("second", &payload) };
+            assert_eq!(publisher.publish_with(publish), expected, "{payload}");
+            assert_eq!(live.receive_message().payload, payload);
+        }
+    }
+    publishers.iter_mut().for_each(RawClient::settle);
+    let mut late = broker.v5("late");
+    late.subscribe("+", QoS::AtMostOnce);
+    assert_eq!(late.drain_payloads(), ["kept"]);
+    let wait_for = |condition: &dyn Fn() -> bool, what: &str| {
+        let until = Instant::now() + PATIENCE;
+        while !condition() {
+            assert!(Instant::now() < until, "{what}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let is_logged = |line: &String| line.contains("messages are not retained") && line.contains("topic=second");
+    wait_for(&|| broker.log().all().iter().any(is_logged), "the log says so");
+    let refused = || {
+        let mut reader = broker.v5("reader");
+        reader.subscribe("$SYS/broker/publish/messages/refused/over_quota", QoS::AtMostOnce);
+        reader.receive_publish().payload
+    };
+    wait_for(&|| refused() == (QOS_ALL.len() * VERSIONS.len()).to_string(), "they are counted");
 }
 
 #[test]

@@ -317,8 +317,12 @@ fn where_too_much_waits_for_the_disk_nothing_more_is_kept_and_everybody_gets_mes
     publisher.settle();
     assert_eq!(publisher.publish_with(retained("live/1", "refused")), ReasonCode::QuotaExceeded);
     publisher.send(&Packet::Publish(Publish { retain: true, ..message("live/0", "not kept") }));
+    let mut older = broker.v311("older");
     assert_eq!(live.receive_message().payload, "refused");
     assert_eq!(live.receive_message().payload, "not kept");
+    older.send(&Packet::Publish(Publish { retain: true, ..message("live/0", "not kept of 3.1.1") }));
+    assert_eq!(live.receive_message().payload, "not kept of 3.1.1");
+    older.settle();
     mortal.cut();
     assert_eq!(live.receive_message().payload, "gone");
     let reasons = lasting_one.subscribe_to(None, vec![subscription("more", QoS::AtLeastOnce)]);
@@ -327,7 +331,7 @@ fn where_too_much_waits_for_the_disk_nothing_more_is_kept_and_everybody_gets_mes
     disk.free();
     wait_for_log(&broker, "the state is written again");
     lasting_one.subscribe("more", QoS::AtLeastOnce);
-    drop((lasting_one, live, publisher, broker));
+    drop((lasting_one, live, publisher, older, broker));
     let broker = disk.start();
     let mut observer = broker.v5("observer");
     for filter in ["live/#", "will"] {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tenbin_codec::{Connect, Packet, PacketId, PacketType, ProtocolVersion, Publish, QoS, ReasonCode, WriteBuffer};
 
-use super::support::{BrokerProcess, ConfigFile, DataDirectory, PATIENCE, RawClient, lasting, text};
+use super::support::{BrokerProcess, ConfigFile, DataDirectory, PATIENCE, RawClient, lasting, share, text};
 use super::{narrow, number_of, numbered, receive};
 
 const BOTH: [QoS; 2] = [QoS::AtLeastOnce, QoS::ExactlyOnce];
@@ -191,4 +191,52 @@ fn second_copies(start: &mut dyn FnMut() -> BrokerProcess, restarts: bool) {
     assert_eq!(client.wait_for_ack(PacketType::PubRec, id(5)), ReasonCode::Success);
     assert_eq!(number_of(&receiver.receive_message()), 2);
     expect_no_message(&mut receiver);
+}
+
+/// A session is known to be full when a QoS 2 message comes, a share group turns out to be so later.
+#[test]
+fn message_that_all_refused_is_judged_anew_after_restart() {
+    const COUNT: u16 = 60;
+    /// Messages that the group has room for: its member's queue, its own, and what is under way.
+    const ROOM: u16 = 10 + 10 + 1;
+    let directory = DataDirectory::new();
+    let config = ConfigFile::new("[queue]\nmessages_maximum = 10\n[store]\nqueue_bytes_maximum = 2000\n");
+    let start = || directory.start_with(&["--config", config.path()]);
+    let connect = |broker: &BrokerProcess| broker.connect(lasting(ProtocolVersion::V5, "publisher"));
+    let broker = start();
+    fill(&broker, "#");
+    let mut member = broker.connect(narrow(Connect::new(ProtocolVersion::V5, text("member")), 1));
+    member.subscribe(&share("group", "topic"), QoS::ExactlyOnce);
+    let mut publisher = connect(&broker);
+    let publish = |number: u16| numbered("topic", number.into(), 4, QoS::ExactlyOnce);
+    let mut out = WriteBuffer::new();
+    for number in 1..=COUNT {
+        let publish = Publish { packet_id: Some(id(number)), ..publish(number) };
+        Packet::Publish(publish).encode(ProtocolVersion::V5, &mut out);
+    }
+    publisher.send_bytes(&out.to_bytes());
+    for number in 1..=COUNT {
+        assert_eq!(publisher.wait_for_ack(PacketType::PubRec, id(number)), ReasonCode::QuotaExceeded);
+    }
+    publisher.cut();
+    assert_eq!(number_of(&member.receive_publish()), 1);
+    drop((member, broker)); // killed
+    let broker = start();
+    broker.connect(Connect { clean_start: true, ..Connect::new(ProtocolVersion::V5, text("full")) }).settle();
+    let mut live = broker.v5("live");
+    live.subscribe("topic", QoS::ExactlyOnce);
+    let mut publisher = connect(&broker);
+    for number in 1..=COUNT {
+        send(&mut publisher, number, true, publish(number));
+        let reason = publisher.wait_for_ack(PacketType::PubRec, id(number));
+        match number {
+            1 => assert_eq!(reason, ReasonCode::QuotaExceeded, "the member has got it"),
+            _ if number <= ROOM && reason == ReasonCode::QuotaExceeded => {}
+            _ => {
+                assert_eq!(reason, ReasonCode::Success, "nobody has got message {number}");
+                assert_eq!(number_of(&live.receive_message()), usize::from(number));
+            }
+        }
+    }
+    expect_no_message(&mut live);
 }

@@ -104,7 +104,15 @@ impl Shared {
         Self {
             capabilities: config.capabilities(),
             report_carriers: ListenerCarriers::new(&config),
-            router: Router::new(config.share_rules(), retained, groups, Arc::clone(&access), durable.clone(), clock),
+            router: Router::new(
+                config.share_rules(),
+                retained,
+                groups,
+                Arc::clone(&access),
+                durable.clone(),
+                clock,
+                Arc::clone(&concerns),
+            ),
             registry: ClientRegistry::default(),
             address_quota: AddressQuota::new(config.session_limits()),
             speeds: RememberedSpeeds::new(

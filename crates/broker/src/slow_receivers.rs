@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use crate::outbox::{Concerns, Health, Pace, Transition};
+use crate::outbox::{Concerns, Health, NotRetained, Pace, Transition};
 use crate::registry::Client;
 use crate::shared::Shared;
 
@@ -100,13 +100,16 @@ impl Looks {
         self.tell_refusals(shared, now);
     }
 
-    /// Whose messages are refused, which 3.1.1 has no word for.
+    /// Whose messages are refused, which 3.1.1 has no word for, and what is not retained.
     fn tell_refusals(&mut self, shared: &Shared, now: Instant) {
         let is_early = self.refusals_told.is_some_and(|told| now.saturating_duration_since(told) < REFUSALS_TOLD_EACH);
         if is_early || !shared.slow_receivers.concerns.has_refused() {
             return;
         }
         self.refusals_told = Some(now);
+        if let Some(NotRetained { messages, topic }) = shared.slow_receivers.concerns.take_not_retained() {
+            tracing::warn!(messages, %topic, "messages are not retained: the limits of [retained] leave no room for them");
+        }
         let refused = shared.slow_receivers.concerns.take_refused();
         let mut told = 0;
         shared.registry.for_each(|client| {

@@ -61,7 +61,9 @@ impl<S: Stream> ConnectionTask<S> {
                 if let Some(queue) = &queue {
                     let origin = queue.publishes(ack.packet_id);
                     outcomes.released.push(origin); // [MQTT-4.3.3-9]
-                    outcomes.refused.extend(has_reached_some.then_some(origin));
+                    // Where nobody has got it, it may have been kept as one that some have: not all were known to be full.
+                    let judged = if has_reached_some { &mut outcomes.refused } else { &mut outcomes.refused_no_more };
+                    judged.push(origin);
                     outcomes.refused_no_more.extend(forgotten.into_iter().map(|id| queue.publishes(id)));
                 }
             }

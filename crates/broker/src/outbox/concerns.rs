@@ -1,6 +1,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use rustc_hash::FxHashMap;
+use tenbin_codec::TopicName;
 use tokio::sync::Notify;
 
 /// What queues tell whoever looks after slow receivers.
@@ -9,6 +10,15 @@ pub(crate) struct Concerns {
     alarm: Notify,
     /// Messages that were refused since this was asked last, by the numbers of the clients that they were for.
     refused: Mutex<FxHashMap<u64, u64>>,
+    not_retained: Mutex<Option<NotRetained>>,
+}
+
+/// Messages that were not retained since this was asked last: the store of retained messages has no room.
+#[derive(Debug)]
+pub(crate) struct NotRetained {
+    pub(crate) messages: u64,
+    /// Of the first one.
+    pub(crate) topic: Box<str>,
 }
 
 impl Concerns {
@@ -34,8 +44,23 @@ impl Concerns {
         }
     }
 
+    /// A message to this topic was not retained.
+    pub(crate) fn not_retained(&self, topic: &TopicName) {
+        let mut not_retained = self.not_retained.lock().unwrap_or_else(PoisonError::into_inner);
+        let not_retained = not_retained.get_or_insert_with(|| {
+            self.alarm.notify_one();
+            NotRetained { messages: 0, topic: topic.text().to_string().into() }
+        });
+        not_retained.messages += 1;
+    }
+
     pub(crate) fn has_refused(&self) -> bool {
         !self.refused.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+            || self.not_retained.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    pub(crate) fn take_not_retained(&self) -> Option<NotRetained> {
+        self.not_retained.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(crate) fn take_refused(&self) -> FxHashMap<u64, u64> {

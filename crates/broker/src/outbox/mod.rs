@@ -35,7 +35,7 @@ use tenbin_session::Delivery;
 pub(crate) use batch::{Batch, Entry};
 pub(crate) use booked::Booked;
 pub(crate) use budget::Budget;
-pub(crate) use concerns::Concerns;
+pub(crate) use concerns::{Concerns, NotRetained};
 pub(crate) use health::{Health, Pace, Sample, Transition};
 pub(crate) use kept_back::Line;
 pub(crate) use queue::{Queue, Reader};

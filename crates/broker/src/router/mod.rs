@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tenbin_balancer::{MemberLoad, Rng};
-use tenbin_codec::{ReasonCode, RetainHandling, SubscriptionOptions, TopicFilter, TopicName};
+use tenbin_codec::{RetainHandling, SubscriptionOptions, TopicFilter, TopicName};
 use tenbin_session::Publication;
 
 pub(crate) use decisions::DecisionLimits;
@@ -62,7 +62,8 @@ pub(crate) use unread::{UnreadGroups, read_again};
 use crate::auth::{Access, Rights};
 use crate::clock::Clock;
 use crate::durable::{Durable, QueueId, SafeAt, StoredQueue};
-use crate::outbox::Outbox;
+use crate::metrics::Metrics;
+use crate::outbox::{Concerns, Outbox};
 use index::FilterIndex;
 use matches::Terms;
 use retained::RetainedStore;
@@ -78,6 +79,8 @@ pub(crate) struct Router {
     /// Where messages are kept, if they are.
     durable: Option<Arc<Durable>>,
     clock: Clock,
+    metrics: Arc<Metrics>,
+    concerns: Arc<Concerns>,
 }
 
 /// Whoever receives: one session.
@@ -121,9 +124,12 @@ impl Router {
         access: Arc<Access>,
         durable: Option<Arc<Durable>>,
         clock: Clock,
+        concerns: Arc<Concerns>,
     ) -> Self {
+        let metrics = Arc::clone(&groups.metrics);
         let index = FilterIndex::new(rules, Arc::new(groups), access);
-        Self { index, retained: RetainedStore::new(retained, durable.clone()), durable, clock }
+        let retained = RetainedStore::new(retained, durable.clone());
+        Self { index, retained, durable, clock, metrics, concerns }
     }
 
     pub(crate) fn durable(&self) -> Option<&Durable> {
@@ -241,7 +247,11 @@ impl Router {
         if !is_will && self.retained.is_disk_behind(publication) {
             return Err(NotRetained::DiskBehind);
         }
-        self.retained.set(publication, now).map_err(NotRetained::Refused)
+        self.retained.set(publication, now).map_err(|_| {
+            self.metrics.refused_over_quota.add(1);
+            self.concerns.not_retained(&publication.topic);
+            NotRetained::AtLimit
+        })
     }
 
     /// A retained message of the last run.
@@ -285,9 +295,9 @@ impl Edit<'_> {
 /// Why a message is not retained.
 #[derive(Debug, Clone, Copy)]
 enum NotRetained {
-    /// Its publisher is told this.
-    Refused(ReasonCode),
-    /// What waits for the disk is so much that nothing is added that need not be.
+    /// The store has no room for it, and time alone gives none.
+    AtLimit,
+    /// What waits for the disk is so much that nothing is added that need not be. It passes.
     DiskBehind,
 }
 

@@ -98,29 +98,30 @@ impl Publisher {
 
     /// Routes one message to everybody who wants it. The receivers have it after [`Publisher::flush`].
     ///
-    /// A refused message reaches nobody, but for one that cannot be retained for want of a disk, or that some of its receivers
-    /// have no room for: the others get it. Who has no room is known for sure only after [`Publisher::flush`].
+    /// A message that cannot be retained, or that some of its receivers have no room for, goes to the others. Who has no room
+    /// is known for sure only after [`Publisher::flush`].
     pub(crate) fn publish(&mut self, router: &Router, publication: &Publication, now: Instant) -> Published {
         // First: whoever subscribes from here on gets it as a retained message, whoever has, by what follows; and a
         // page of retained messages that holds the one before goes out before this one is taken from a queue.
-        let (mut safe_at, mut is_disk_behind) = (SafeAt::NOW, false);
+        let (mut safe_at, mut is_store_full) = (SafeAt::NOW, false);
         if publication.retain {
             match router.retain(publication, self.origin.own.is_none(), now) {
                 Ok(at) => safe_at = at,
-                Err(NotRetained::Refused(reason)) => return refuse_at_once(publication, reason),
                 // Who is not told sends it again: then nobody has got it before.
-                Err(NotRetained::DiskBehind) if !self.origin.tells_refusals => {
-                    return refuse_at_once(publication, ReasonCode::QuotaExceeded);
+                Err(NotRetained::DiskBehind) if !self.origin.tells_refusals && publication.qos.is_acknowledged() => {
+                    return refuse_at_once(publication);
                 }
-                Err(NotRetained::DiskBehind) => is_disk_behind = true,
+                // Sending it again would not help.
+                Err(NotRetained::AtLimit) if !self.origin.tells_refusals => {}
+                Err(NotRetained::AtLimit | NotRetained::DiskBehind) => is_store_full = true,
             }
         }
         let matches = self.origin.routes(&mut self.routes).find(router, &publication.topic);
         if !self.origin.tells_refusals && self.origin.waits_for_disk(router, matches, publication) {
-            return refuse_at_once(publication, ReasonCode::QuotaExceeded);
+            return refuse_at_once(publication);
         }
         // The store of retained messages counts as one that has no room.
-        let refusals = u32::from(is_disk_behind);
+        let refusals = u32::from(is_store_full);
         let mut delivered = Delivered { is_wanted: publication.retain, receivers: refusals, refusals };
         let (is_full, message) = FANOUT.with_borrow_mut(|fanout| {
             // Messages of QoS 0 mostly do without.
@@ -453,9 +454,10 @@ impl Origin {
 const RECORD_BYTES: usize = 64;
 const PLACE_BYTES: usize = 120;
 
-/// A message that cannot be retained: nobody gets it.
+/// A message for which there is no room for now, and whose publisher sends it again: nobody gets it.
 #[cold]
-fn refuse_at_once(publication: &Publication, reason: ReasonCode) -> Published {
+fn refuse_at_once(publication: &Publication) -> Published {
+    let reason = ReasonCode::QuotaExceeded;
     let message = FANOUT.with_borrow_mut(|fanout| {
         let is_acknowledged = publication.qos.is_acknowledged();
         is_acknowledged.then(|| fanout.begin_message()).inspect(|_| fanout.refuse_this()).unwrap_or(0)
