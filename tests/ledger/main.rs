@@ -4,7 +4,8 @@
 //! load a broker that is killed, frozen, told to end and robbed of its disk, its power and its time of day. Then:
 //! - nothing that was acknowledged with success is missing where it must come,
 //! - QoS 2 comes once, QoS 0 at most once, each topic in order,
-//! - no session, subscription, retained message or Will is gone, and no Will comes that was dropped,
+//! - no session, subscription, retained message or Will is gone, and no Will comes that was dropped, or comes twice for one
+//!   end of a connection (but after a crash),
 //! - a refused message may be missing and is not doubled.
 //!
 //! Each run prints its seed. `TENBIN_LEDGER_SEED` repeats a plan (not what the system makes of it), `TENBIN_LEDGER_SEEDS`
@@ -25,7 +26,7 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use load::{Complaint, World};
-use plan::{Disk, End, Plan};
+use plan::{Disk, End, Plan, RoundPlan};
 use relay::{Lie, Relay};
 use stage::Stage;
 
@@ -81,6 +82,34 @@ fn a_relay_that_loses_a_message_is_found() {
 #[test]
 fn a_relay_that_doubles_a_message_is_found() {
     assert_found(Lie::Doubles, "came again");
+}
+
+/// Power cuts take messages that were acknowledged and not synced.
+#[test]
+fn a_broker_that_does_not_sync_is_found() {
+    let seed = support::seed(SEED);
+    let mut plan = Plan::new(seed);
+    (plan.disk, plan.queue_messages) = (Disk::Image, None);
+    let mut world = World::new(SEED, seed, plan.cast());
+    let mut stage = Stage::new(&plan, "never");
+    if !stage.has_power() {
+        return;
+    }
+    world.set_up(stage.broker().address());
+    stage.sync_disk();
+    let until = Instant::now() + support::PATIENCE;
+    let is_about = |complaint: &Complaint| complaint.text.contains("never came");
+    let cut = RoundPlan { steps: Vec::new(), rest: 500, end: End::PowerCut };
+    let mut rounds = 0;
+    while !world.complaints().iter().any(is_about) {
+        let complaints = world.complaints();
+        assert!(Instant::now() < until, "no loss was found: {}", world.report(&complaints));
+        let (address, log) = (stage.broker().address(), stage.broker().log().clone());
+        world.round(address, &log, |round| stage.play(&cut, round));
+        stage.start();
+        rounds += 1;
+    }
+    say(&format!("  what was not synced is missing after {rounds} rounds"));
 }
 
 /// A few rounds without faults through a relay that lies once in many messages: what the ledger says.

@@ -1,4 +1,5 @@
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::faults::{Failing, Faults};
@@ -49,6 +50,17 @@ impl Stage {
         let data = data.to_str().expect("a target directory with a readable name");
         let arguments = ["--listen", "127.0.0.1:0", "--data", data, "--config", self.config.path()];
         self.broker = Some(BrokerProcess::start_in(&self.faults.environment(), &arguments));
+    }
+
+    /// Whether power can be cut.
+    pub(crate) fn has_power(&self) -> bool {
+        matches!(self.disk, Storage::Image(_))
+    }
+
+    /// All that was written until now outlives a power cut.
+    pub(crate) fn sync_disk(&self) {
+        let status = Command::new("sync").arg("-f").arg(self.data()).status().expect("sync is there");
+        assert!(status.success(), "sync -f");
     }
 
     fn data(&self) -> PathBuf {
@@ -115,6 +127,9 @@ impl Stage {
         }
         round.broker_goes();
         round.event(format!("end: {end:?}"));
+        if end != End::Told {
+            round.broker_crashes();
+        }
         let mut broker = self.broker.take().expect("started after each end");
         match (end, &mut self.disk) {
             (End::PowerCut, Storage::Image(disk)) => disk.cut_power(broker),

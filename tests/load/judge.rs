@@ -10,27 +10,38 @@ use super::publisher::Publisher;
 use super::receiver::{Life, Receiver};
 
 /// Messages that have not come, though later ones of their topics have: the order is kept, so they never will.
-pub(crate) fn gaps(publishers: &[Publisher], receivers: &mut [Receiver]) -> Vec<Complaint> {
+///
+/// `may_refuse`: a message that was sent again may have been refused before, and is then behind later ones.
+pub(crate) fn gaps(publishers: &[Publisher], receivers: &mut [Receiver], may_refuse: bool) -> Vec<Complaint> {
+    let is_in_order = |fate: &Fate| !(may_refuse && fate.is_repeated);
     let mut gaps = Vec::new();
     for receiver in receivers.iter_mut() {
         let lives = std::mem::take(&mut receiver.lives);
         // A member of a group need not get all.
         for life in lives.into_iter().filter(|_| !receiver.is_member()) {
-            gaps.extend(gaps_of_life(publishers, &receiver.name(), &life));
+            gaps.extend(gaps_of_life(publishers, &receiver.name(), &life, is_in_order));
         }
     }
     let alone = receivers.iter().filter(|receiver| !receiver.is_member() && receiver.lasts());
-    gaps.extend(alone.flat_map(|receiver| missing_of(publishers, &[receiver], |topic| receiver.received.end(topic))));
+    gaps.extend(alone.flat_map(|receiver| {
+        let end = |topic| receiver.received.end(topic);
+        missing_of(publishers, &[receiver], end, is_in_order)
+    }));
     gaps
 }
 
 /// As [`gaps`], in a session that ended with its connection: what was published after SUBACK.
-fn gaps_of_life(publishers: &[Publisher], who: &str, life: &Life) -> Vec<Complaint> {
+fn gaps_of_life(
+    publishers: &[Publisher],
+    who: &str,
+    life: &Life,
+    is_in_order: impl Fn(&Fate) -> bool,
+) -> Vec<Complaint> {
     let mut gaps = Vec::new();
     for (topic, arrivals) in life.topics.iter().filter(|(topic, _)| !may_miss_some(publishers, **topic)) {
         let fates = fates(publishers, *topic);
         for (number, fate) in fates.iter().enumerate().take(arrivals.end) {
-            let must_come = fate.acknowledged.is_some() && fate.first_sent > life.subscribed;
+            let must_come = fate.acknowledged.is_some() && fate.first_sent > life.subscribed && is_in_order(fate);
             if must_come && !arrivals.numbers.contains(&number) {
                 let message = Number { topic: *topic, number };
                 let text = format!("{who}: {message} did not come, message {} did", arrivals.end - 1);
@@ -60,9 +71,9 @@ pub(crate) fn overtaken(publishers: &[Publisher], receivers: &mut [Receiver], ma
 /// All that was acknowledged and has not come.
 pub(crate) fn missing(publishers: &[Publisher], receivers: &[Receiver]) -> Vec<Complaint> {
     let (members, alone): (Vec<_>, Vec<_>) = receivers.iter().partition(|receiver| receiver.is_member());
-    let mut missing = missing_of(publishers, &members, |_| usize::MAX);
+    let mut missing = missing_of(publishers, &members, |_| usize::MAX, |_| true);
     for receiver in alone.into_iter().filter(|receiver| receiver.lasts()) {
-        missing.extend(missing_of(publishers, &[receiver], |_| usize::MAX));
+        missing.extend(missing_of(publishers, &[receiver], |_| usize::MAX, |_| true));
     }
     missing
 }
@@ -99,15 +110,20 @@ fn may_miss_some(publishers: &[Publisher], topic: Topic) -> bool {
     publishers.get(topic.publisher).is_some_and(|publisher| publisher.may_miss_some(topic))
 }
 
-/// What was acknowledged and came to none of `receivers`, up to where `end` says.
-fn missing_of(publishers: &[Publisher], receivers: &[&Receiver], end: impl Fn(Topic) -> usize) -> Vec<Complaint> {
+/// What was acknowledged and came to none of `receivers`, up to where `end` says, of what `counts`.
+fn missing_of(
+    publishers: &[Publisher],
+    receivers: &[&Receiver],
+    end: impl Fn(Topic) -> usize,
+    counts: impl Fn(&Fate) -> bool,
+) -> Vec<Complaint> {
     let Some(first) = receivers.first() else { return Vec::new() };
     let who = if first.is_member() { "the share group".to_owned() } else { first.name() };
     let mut missing = Vec::new();
     let topics = publishers.iter().flat_map(|publisher| &publisher.sent.topics);
     let must_come = |topic: Topic| topic.is_shared == first.is_member() && !may_miss_some(publishers, topic);
     for (&topic, fates) in topics.filter(|(topic, _)| must_come(**topic)) {
-        for (number, fate) in fates.iter().enumerate().take(end(topic)) {
+        for (number, fate) in fates.iter().enumerate().take(end(topic)).filter(|(_, fate)| counts(fate)) {
             let Some(acknowledged) = fate.acknowledged else { continue };
             if receivers.iter().all(|receiver| receiver.received.count(topic, number) == 0) {
                 let message = Number { topic, number };

@@ -1,24 +1,35 @@
 //! Clients with Wills that end in every way, and the heir that must learn of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tenbin_codec::{Connect, Disconnect, Packet, ProtocolVersion, QoS, ReasonCode, Will};
+use tenbin_codec::{Ack, Connect, Disconnect, Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode, Will};
 
 use super::world::Round;
-use crate::support::{Dice, PATIENCE, RawClient, Silence, encode, lasting, topic};
+use crate::support::{Dice, PATIENCE, RawClient, Silence, encode, lasting, text, topic};
 
 /// One client after the other, each life with a Will of its own number.
 pub(crate) struct Mortal {
     number: usize,
     dice: Dice,
-    lives: usize,
-    expected: HashMap<usize, Expected>,
+    /// What is to become of the Will of each life.
+    fates: Vec<Fate>,
     /// The life whose Will is dropped, if the broker outlives it.
     dropped: Option<usize>,
 }
+
+#[derive(Clone, Copy)]
+struct Fate {
+    expected: Expected,
+    is_retained: bool,
+    /// How often the broker had crashed before.
+    crashes: usize,
+}
+
+/// A Will: whose, and of which life.
+type Whose = (usize, usize);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
@@ -35,13 +46,16 @@ enum Expected {
 #[derive(Default)]
 pub(crate) struct Heir {
     client: Option<RawClient>,
-    came: HashMap<(usize, usize), usize>,
+    /// Packet Identifiers of QoS 2 messages before their PUBREL.
+    unreleased: HashSet<PacketId>,
+    /// How often each Will came, and how often the broker had crashed before the last time.
+    came: HashMap<Whose, (usize, usize)>,
 }
 
 impl Mortal {
     pub(crate) fn new(number: usize, seed: u64) -> Self {
         let dice = Dice::new(seed, 5000 + number);
-        Self { number, dice, lives: 0, expected: HashMap::new(), dropped: None }
+        Self { number, dice, fates: Vec::new(), dropped: None }
     }
 
     /// Lives and dies until the round is over or the broker gone.
@@ -52,16 +66,20 @@ impl Mortal {
 
     /// Whether the broker is still there.
     fn live(&mut self, round: &Round) -> bool {
-        let life = self.lives;
+        let life = self.fates.len();
         // A delay that no run outlasts, but the session is thrown away; or none; or a short one.
         let delay = [0, 0, 1, 3600][self.dice.within(0..4) as usize];
         let version = if delay == 0 && self.dice.percent(50) { ProtocolVersion::V311 } else { ProtocolVersion::V5 };
-        let connect = self.connect_packet(version, life, delay);
-        self.lives += 1;
-        self.expected.insert(life, Expected::Either);
+        let qos = if self.dice.percent(50) { QoS::AtLeastOnce } else { QoS::ExactlyOnce };
+        let is_retained = self.dice.percent(30);
+        let connect = Connect {
+            will: Some(self.will(life, qos, is_retained, delay)),
+            ..lasting(version, &self.client_id(delay))
+        };
+        self.fates.push(Fate { expected: Expected::Either, is_retained, crashes: round.crashes() });
         let Some((mut client, _)) = RawClient::reach(round.address, connect) else { return false };
         if let Some(life) = self.dropped.take() {
-            self.expected.insert(life, Expected::Dropped);
+            self.expect(life, Expected::Dropped);
         }
         let until = Instant::now() + Duration::from_millis(self.dice.within(1..150));
         while Instant::now() < until && !round.is_over() {
@@ -106,25 +124,19 @@ impl Mortal {
     }
 
     fn expect(&mut self, life: usize, expected: Expected) {
-        self.expected.insert(life, expected);
+        self.fates[life].expected = expected;
     }
 
-    fn connect_packet(&self, version: ProtocolVersion, life: usize, delay: u32) -> Connect {
-        let will = Will {
-            qos: QoS::AtLeastOnce,
-            retain: false,
-            topic: topic(&format!("wills/{}", self.number)),
-            payload: Bytes::from(life.to_string()),
-            delay_interval: (delay > 0).then_some(delay),
-            properties: None,
-        };
-        Connect { will: Some(will), ..lasting(version, &self.client_id(delay)) }
+    fn will(&self, life: usize, qos: QoS, retain: bool, delay: u32) -> Will {
+        let topic = topic(&format!("wills/{}/{life}", self.number));
+        let payload = Bytes::from(life.to_string());
+        Will { qos, retain, topic, payload, delay_interval: (delay > 0).then_some(delay), properties: None }
     }
 
     /// A delay has a session of its own, so that a connection without one does not drop a Will that waits.
     fn client_id(&self, delay: u32) -> String {
         match delay {
-            1 => format!("mortal-{}-life-{}", self.number, self.lives),
+            1 => format!("mortal-{}-life-{}", self.number, self.fates.len()),
             delay => format!("mortal-{}-delay-{delay}", self.number),
         }
     }
@@ -134,7 +146,7 @@ impl Heir {
     /// Begins the session.
     pub(crate) fn set_up(&self, broker: SocketAddr) {
         let (mut client, _) = RawClient::connect(broker, heir());
-        client.subscribe("wills/#", QoS::AtLeastOnce);
+        client.subscribe("wills/#", QoS::ExactlyOnce);
         client.disconnect();
     }
 
@@ -149,7 +161,7 @@ impl Heir {
         self.client = None;
     }
 
-    /// Receives until all Wills are there that must come, or none comes for long.
+    /// Receives until all Wills are there that must come, or none comes for long; then looks at those that are retained.
     pub(crate) fn finish(&mut self, round: &Round, mortals: &[Mortal]) {
         let mut progress = (Instant::now(), 0);
         let mut missing = self.missing(mortals);
@@ -157,21 +169,48 @@ impl Heir {
             self.client = RawClient::reach(round.address, heir()).map(|(client, _)| client);
             let until = Instant::now() + Duration::from_millis(200);
             while self.take_next(round) && Instant::now() < until {}
-            let came = self.came.values().sum();
-            if came > progress.1 {
-                progress = (Instant::now(), came);
+            if self.came.len() > progress.1 {
+                progress = (Instant::now(), self.came.len());
             }
             missing = self.missing(mortals);
         }
         for (mortal, life) in missing {
             round.complain(format!("heir: the Will of life {life} of mortal {mortal} never came"));
         }
-        for (&(mortal, life), &count) in &self.came {
-            let expected = mortals.get(mortal).and_then(|mortal| mortal.expected.get(&life));
-            if expected.is_none_or(|&expected| expected == Expected::Dropped) {
-                round.complain(format!(
-                    "heir: a Will of life {life} of mortal {mortal} came, {count} times: {expected:?}"
-                ));
+        for (&(mortal, life), &(count, crashes)) in &self.came {
+            let what = format!("a Will of life {life} of mortal {mortal} came, {count} times");
+            let Some(fate) = fate(mortals, (mortal, life)) else {
+                round.complain(format!("heir: {what}: there is no such life"));
+                continue;
+            };
+            if fate.expected == Expected::Dropped {
+                round.complain(format!("heir: {what}: it was dropped"));
+            }
+            // A crash may take away that it was published: the broker does so again.
+            if count > 1 + crashes - fate.crashes {
+                round.complain(format!("heir: {what}, after {} crashes", crashes - fate.crashes));
+            }
+        }
+        self.look_at_retained(round, mortals);
+    }
+
+    /// A retained Will is there if it came, and only then.
+    fn look_at_retained(&self, round: &Round, mortals: &[Mortal]) {
+        let (mut observer, _) = RawClient::connect(round.address, Connect::new(ProtocolVersion::V5, text("observer")));
+        observer.subscribe("wills/#", QoS::AtMostOnce);
+        let messages = observer.drain();
+        // One that waited may be published meanwhile.
+        let retained: HashSet<_> = messages.iter().filter(|message| message.retain).filter_map(whose).collect();
+        for &(mortal, life) in &retained {
+            let fate = fate(mortals, (mortal, life));
+            if fate.is_none_or(|fate| !fate.is_retained || fate.expected == Expected::Dropped) {
+                round.complain(format!("heir: a Will of life {life} of mortal {mortal} is retained"));
+            }
+        }
+        for will in self.came.keys().filter(|will| !retained.contains(will)) {
+            if fate(mortals, *will).is_some_and(|fate| fate.is_retained) {
+                let (mortal, life) = will;
+                round.complain(format!("heir: the Will of life {life} of mortal {mortal} came and is not retained"));
             }
         }
     }
@@ -181,33 +220,54 @@ impl Heir {
         self.came.len()
     }
 
-    fn missing(&self, mortals: &[Mortal]) -> Vec<(usize, usize)> {
-        let expected = mortals.iter().flat_map(|mortal| mortal.expected.iter().map(|one| (mortal.number, one)));
-        let published = expected.filter(|(_, (_, expected))| **expected == Expected::Published);
-        published.map(|(mortal, (&life, _))| (mortal, life)).filter(|will| !self.came.contains_key(will)).collect()
+    fn missing(&self, mortals: &[Mortal]) -> Vec<Whose> {
+        let lives = mortals.iter().flat_map(|mortal| {
+            let fates = mortal.fates.iter().enumerate();
+            fates.filter(|(_, fate)| fate.expected == Expected::Published).map(|(life, _)| (mortal.number, life))
+        });
+        lives.filter(|will| !self.came.contains_key(will)).collect()
     }
 
     /// Whether the broker is still there.
     fn take_next(&mut self, round: &Round) -> bool {
         let Some(client) = &mut self.client else { return false };
-        match client.try_receive(Duration::from_millis(2)) {
+        let answer = match client.try_receive(Duration::from_millis(2)) {
             Ok(Packet::Publish(publish)) => {
-                let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok());
-                let mortal = publish.topic.as_bytes().strip_prefix(b"wills/").and_then(number);
-                let Some(will) = mortal.zip(number(&publish.payload)) else {
+                let Some(will) = whose(&publish) else {
                     round.complain(format!("heir: nobody published {publish:?}"));
                     return true;
                 };
-                *self.came.entry(will).or_default() += 1;
-                let ack = publish.packet_id.map(|id| tenbin_codec::Ack::new(id, ReasonCode::Success));
-                let ack = ack.map(|ack| encode(&Packet::PubAck(ack), ProtocolVersion::V5));
-                client.try_send_bytes(&ack.unwrap_or_default());
-                true
+                let (id, is_repeated) = match (publish.qos, publish.packet_id) {
+                    (QoS::ExactlyOnce, Some(id)) => (Some(id), !self.unreleased.insert(id)),
+                    (_, id) => (id, publish.dup && self.came.contains_key(&will)),
+                };
+                if !is_repeated {
+                    let (count, crashes) = self.came.entry(will).or_default();
+                    (*count, *crashes) = (*count + 1, round.crashes());
+                }
+                let ack = id.map(|id| Ack::new(id, ReasonCode::Success));
+                ack.map(|ack| if publish.qos == QoS::ExactlyOnce { Packet::PubRec(ack) } else { Packet::PubAck(ack) })
             }
-            Ok(_) | Err(Silence::TimedOut) => true,
-            Err(_) => false,
-        }
+            Ok(Packet::PubRel(ack)) => {
+                self.unreleased.remove(&ack.packet_id);
+                Some(Packet::PubComp(Ack::new(ack.packet_id, ReasonCode::Success)))
+            }
+            Ok(_) | Err(Silence::TimedOut) => None,
+            Err(_) => return false,
+        };
+        answer.into_iter().for_each(|packet| client.try_send_bytes(&encode(&packet, ProtocolVersion::V5)));
+        true
     }
+}
+
+fn fate(mortals: &[Mortal], (mortal, life): Whose) -> Option<Fate> {
+    mortals.get(mortal).and_then(|mortal| mortal.fates.get(life)).copied()
+}
+
+fn whose(publish: &Publish) -> Option<Whose> {
+    let levels = std::str::from_utf8(publish.topic.as_bytes()).ok()?.strip_prefix("wills/")?;
+    let (mortal, life) = levels.split_once('/')?;
+    (publish.payload == life).then_some((mortal.parse().ok()?, life.parse().ok()?))
 }
 
 fn heir() -> Connect {

@@ -137,6 +137,8 @@ impl Receiver {
     /// Receives until nothing has come for a while, and stays connected.
     pub(crate) fn drain(&mut self, round: &Round) {
         self.answers.hurry();
+        // What waits comes sooner.
+        self.habit.receive_maximum = None;
         let patience = Instant::now() + PATIENCE;
         while self.client.is_none() && !self.connect(round) {
             if Instant::now() > patience {

@@ -37,6 +37,8 @@ pub(crate) struct World {
     returns: bool,
     complaints: Complaints,
     began: Instant,
+    /// How often the broker crashed.
+    crashes: AtomicUsize,
     /// What was done to the broker.
     events: Mutex<Vec<(Instant, String)>>,
     /// What the brokers said, one after the other.
@@ -51,6 +53,7 @@ pub(crate) struct Round<'a> {
     /// The broker of this round is about to go, and its port may become somebody else's.
     goes: &'a AtomicBool,
     cuts: &'a AtomicUsize,
+    crashes: &'a AtomicUsize,
     complaints: &'a Complaints,
     events: &'a Mutex<Vec<(Instant, String)>>,
 }
@@ -77,6 +80,7 @@ impl World {
             returns: cast.returns,
             complaints: Complaints::default(),
             began: Instant::now(),
+            crashes: AtomicUsize::new(0),
             events: Mutex::default(),
             logs: Vec::new(),
         }
@@ -94,8 +98,8 @@ impl World {
         self.begin(log, address);
         let (over, goes, cuts) = (AtomicBool::new(false), AtomicBool::new(!self.returns), AtomicUsize::new(0));
         let number = self.rounds;
-        let (complaints, events) = (&self.complaints, &self.events);
-        let round = &Round { number, address, over: &over, goes: &goes, cuts: &cuts, complaints, events };
+        let (complaints, events, crashes) = (&self.complaints, &self.events, &self.crashes);
+        let round = &Round { number, address, over: &over, goes: &goes, cuts: &cuts, crashes, complaints, events };
         let has_heir = !self.mortals.is_empty();
         std::thread::scope(|scope| {
             scope.spawn(|| self.changes.make(address, &over));
@@ -111,7 +115,7 @@ impl World {
             over.store(true, Ordering::Relaxed);
         });
         self.complaints.add(number, judge::overtaken(&self.publishers, &mut self.receivers, self.may_refuse));
-        self.complaints.add(number, judge::gaps(&self.publishers, &mut self.receivers));
+        self.complaints.add(number, judge::gaps(&self.publishers, &mut self.receivers, self.may_refuse));
     }
 
     /// Everything that is under way arrives; then nothing may be missing.
@@ -119,8 +123,8 @@ impl World {
         self.begin(log, address);
         let (over, goes, cuts) = (AtomicBool::new(false), AtomicBool::new(false), AtomicUsize::new(0));
         let number = self.rounds;
-        let (complaints, events) = (&self.complaints, &self.events);
-        let round = &Round { number, address, over: &over, goes: &goes, cuts: &cuts, complaints, events };
+        let (complaints, events, crashes) = (&self.complaints, &self.events, &self.crashes);
+        let round = &Round { number, address, over: &over, goes: &goes, cuts: &cuts, crashes, complaints, events };
         // Receivers go on meanwhile: a publisher may wait for room.
         let is_answered = &AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -251,6 +255,16 @@ impl Round<'_> {
     /// From here on nobody connects: the broker is about to go.
     pub(crate) fn broker_goes(&self) {
         self.goes.store(true, Ordering::Relaxed);
+    }
+
+    /// The broker is about to die: by a signal that it cannot handle, or with its power.
+    pub(crate) fn broker_crashes(&self) {
+        self.crashes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often it has.
+    pub(crate) fn crashes(&self) -> usize {
+        self.crashes.load(Ordering::Relaxed)
     }
 
     /// All clients break their connections.
