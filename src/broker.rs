@@ -5,10 +5,11 @@ use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use tenbin_broker::{Broker, Config, ConfigError, Policy, StartError, raise_descriptor_limit};
+use tenbin_broker::{Broker, Config, ConfigError, LogLimiter, Policy, StartError, raise_descriptor_limit};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::Level;
 
@@ -36,7 +37,7 @@ pub(crate) struct BrokerArgs {
     /// Keeps nothing on disk: all is forgotten when the broker ends.
     #[arg(long, conflicts_with = "data")]
     ephemeral: bool,
-    /// Least severe log lines to print: error, warn, info, debug or trace.
+    /// Least severe log lines to print: error, warn, info, debug or trace. `[log]` of the configuration bounds their number and length.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log: Level,
     /// Prints the default configuration with all its keys, and ends.
@@ -66,12 +67,13 @@ pub(crate) fn run(arguments: &BrokerArgs) -> Result<(), BrokerError> {
     if arguments.print_config {
         return Ok(io::stdout().write_all(Config::DEFAULT_TOML.as_bytes())?);
     }
-    logging::init(arguments.log);
     let config = arguments.configuration()?;
+    let log_limiter = Arc::new(LogLimiter::new(&config));
+    logging::init(arguments.log, config.log_text_characters_maximum(), Arc::clone(&log_limiter));
     if let Err(error) = raise_descriptor_limit() {
         tracing::warn!(%error, "cannot raise the limit of file descriptors");
     }
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(serve(config, arguments))
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(serve(config, arguments, log_limiter))
 }
 
 impl BrokerArgs {
@@ -97,13 +99,13 @@ impl BrokerArgs {
     }
 }
 
-async fn serve(config: Config, arguments: &BrokerArgs) -> Result<(), BrokerError> {
+async fn serve(config: Config, arguments: &BrokerArgs, log_limiter: Arc<LogLimiter>) -> Result<(), BrokerError> {
     let mut hangup = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let threads = arguments.threads.map_or_else(available, NonZeroUsize::get);
     let directory = config.store.directory.clone();
-    let mut builder = Broker::builder().config(config).threads(threads);
+    let mut builder = Broker::builder().config(config).threads(threads).log_limiter(log_limiter);
     if !directory.as_os_str().is_empty() {
         builder = builder.store(directory);
     }

@@ -1,14 +1,214 @@
+//! The log: one line an event, on standard error.
+//!
+//! Clients choose much of the text in it, and cause many of its lines. Both are bounded here, for every line.
+
+use std::fmt::{self, Write as _};
 use std::io::IsTerminal as _;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
-use tracing::Level;
+use tenbin_broker::LogLimiter;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::fmt::format::{self, Format, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
-/// Sends log lines of `level` and more severe ones to standard error.
-pub(crate) fn init(level: Level) {
+/// Sends log lines of `level` and more severe ones to standard error. `text_characters_maximum` bounds each text that a client may
+/// have chosen; `limiter` bounds the lines with the field `peer`.
+pub(crate) fn init(level: Level, text_characters_maximum: usize, limiter: Arc<LogLimiter>) {
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)
         .with_ansi(colours)
-        .with_target(false)
+        .event_format(PeerLimited { format: format::format().with_target(false), limiter })
+        .fmt_fields(BoundedFields { text_characters_maximum })
         .init();
+}
+
+/// Formats events, but none for which the limiter has no line left.
+struct PeerLimited {
+    format: Format,
+    limiter: Arc<LogLimiter>,
+}
+
+impl<S, N> FormatEvent<S, N> for PeerLimited
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        if peer_of(event).is_some_and(|peer| !self.limiter.allows(peer)) {
+            return Ok(()); // an empty text is not written
+        }
+        self.format.format_event(context, writer, event)
+    }
+}
+
+/// The address in the field `peer`.
+fn peer_of(event: &Event<'_>) -> Option<IpAddr> {
+    struct Peer(Option<IpAddr>);
+
+    impl Visit for Peer {
+        fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+            if field.name() == PEER {
+                self.0 = format!("{value:?}").parse().ok().map(|address: SocketAddr| address.ip());
+            }
+        }
+    }
+
+    event.metadata().fields().field(PEER)?;
+    let mut peer = Peer(None);
+    event.record(&mut peer);
+    peer.0
+}
+
+/// Formats fields as `name=value`, with values cut to a number of characters.
+struct BoundedFields {
+    text_characters_maximum: usize,
+}
+
+impl<'w> FormatFields<'w> for BoundedFields {
+    fn format_fields<R: RecordFields>(&self, writer: Writer<'w>, fields: R) -> fmt::Result {
+        let mut visitor =
+            BoundedVisitor { writer, maximum: self.text_characters_maximum, is_first: true, result: Ok(()) };
+        fields.record(&mut visitor);
+        visitor.result
+    }
+}
+
+struct BoundedVisitor<'w> {
+    writer: Writer<'w>,
+    maximum: usize,
+    is_first: bool,
+    result: fmt::Result,
+}
+
+impl BoundedVisitor<'_> {
+    fn write(&mut self, name: &str, value: &dyn fmt::Debug) -> fmt::Result {
+        if !std::mem::take(&mut self.is_first) {
+            self.writer.write_char(' ')?;
+        }
+        let name = name.strip_prefix("r#").unwrap_or(name);
+        match name {
+            "message" => {}
+            _ if self.writer.has_ansi_escapes() => write!(self.writer, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m")?,
+            _ => write!(self.writer, "{name}=")?,
+        }
+        let maximum = if OWN_FIELDS.contains(&name) { self.maximum.max(OWN_CHARACTERS_MAX) } else { self.maximum };
+        let mut text = BoundedText::new(&mut self.writer, maximum);
+        write!(text, "{value:?}")?;
+        text.finish()
+    }
+}
+
+impl Visit for BoundedVisitor<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "message" => self.record_debug(field, &format_args!("{value}")),
+            _ => self.record_debug(field, &value),
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if self.result.is_ok() {
+            self.result = self.write(field.name(), value);
+        }
+    }
+}
+
+/// Passes so many characters on, with control characters escaped, and says how long the whole was if there are more. Quotes around
+/// the text do not count, and stay.
+struct BoundedText<'a, W> {
+    out: &'a mut W,
+    left: usize,
+    bytes: usize,
+    is_quoted: bool,
+    /// The first character beyond the bound.
+    beyond: Option<char>,
+    /// Where [`beyond`](Self::beyond) begins.
+    cut_at: usize,
+}
+
+impl<'a, W: fmt::Write> BoundedText<'a, W> {
+    fn new(out: &'a mut W, characters_maximum: usize) -> Self {
+        Self { out, left: characters_maximum, bytes: 0, is_quoted: false, beyond: None, cut_at: 0 }
+    }
+
+    fn finish(self) -> fmt::Result {
+        match self.beyond {
+            None => Ok(()),
+            // The quote that ends a text of just the maximum.
+            Some('"') if self.is_quoted && self.bytes == self.cut_at + 1 => self.out.write_char('"'),
+            Some(_) if self.is_quoted => write!(self.out, "…\" ({} bytes)", self.bytes - 2),
+            Some(_) => write!(self.out, "… ({} bytes)", self.bytes),
+        }
+    }
+}
+
+impl<W: fmt::Write> fmt::Write for BoundedText<'_, W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut rest = text.chars();
+        while self.beyond.is_none()
+            && let Some(next) = rest.next()
+        {
+            match next {
+                '"' if self.bytes == 0 => self.is_quoted = true,
+                _ if self.left == 0 => (self.beyond, self.cut_at) = (Some(next), self.bytes),
+                _ => self.left -= 1,
+            }
+            self.bytes += next.len_utf8();
+            match (self.beyond, next.is_control()) {
+                (Some(_), _) => {}
+                (None, true) => write!(self.out, "{}", next.escape_default())?,
+                (None, false) => self.out.write_char(next)?,
+            }
+        }
+        self.bytes += rest.as_str().len();
+        Ok(())
+    }
+}
+
+/// Field with the address of the peer that caused the line.
+const PEER: &str = "peer";
+/// Fields whose text is the broker's, the operator's or the system's: errors and paths have to be readable as a whole.
+const OWN_FIELDS: [&str; 9] = ["message", "error", "directory", "file", "key", "old", "new", "health", "metrics"];
+/// Characters of such a field.
+const OWN_CHARACTERS_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bounded(value: &dyn fmt::Debug) -> String {
+        let mut out = String::new();
+        let mut text = BoundedText::new(&mut out, 8);
+        write!(text, "{value:?}").and_then(|()| text.finish()).unwrap();
+        out
+    }
+
+    #[test]
+    fn texts_within_the_maximum_stay_whole() {
+        for text in ["", "a", "12345678", "ääääääää", "a\"b\"c"] {
+            assert_eq!(bounded(&text), format!("{text:?}"));
+            assert_eq!(bounded(&format_args!("{text}")), text);
+        }
+    }
+
+    #[test]
+    fn longer_texts_are_cut_and_say_their_length() {
+        assert_eq!(bounded(&"123456789"), "\"12345678…\" (9 bytes)");
+        assert_eq!(bounded(&format_args!("123456789")), "12345678… (9 bytes)");
+        assert_eq!(bounded(&"é".repeat(30_000)), "\"éééééééé…\" (60000 bytes)");
+        assert_eq!(bounded(&format_args!("{}{}", "x".repeat(9), "y".repeat(1000))), "xxxxxxxx… (1009 bytes)");
+        assert_eq!(bounded(&Some("123456789")), "Some(\"12… (17 bytes)");
+    }
+
+    #[test]
+    fn control_characters_are_escaped() {
+        assert_eq!(bounded(&format_args!("a\n\x1b[31m")), "a\\n\\u{1b}[31m");
+        assert_eq!(bounded(&"a\nb"), "\"a\\nb\"");
+    }
 }

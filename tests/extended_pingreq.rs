@@ -3,12 +3,13 @@
 mod support;
 
 use serde_json::Value;
-use support::{BrokerProcess, PATIENCE, RawClient, hex, share};
+use support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, hex, share};
 use tenbin_codec::{Packet, PacketType, ProtocolVersion, QoS};
 
 #[test]
 fn every_vector_gets_its_answer() {
-    let broker = BrokerProcess::start(&[]);
+    let config = ConfigFile::logging_all();
+    let broker = BrokerProcess::start(&["--config", config.path()]);
     let vectors: Vec<Value> = serde_json::from_str(include_str!("vectors/pingreq_extended.json")).expect("JSON");
     assert!(vectors.len() >= 10);
     for vector in &vectors {
@@ -180,7 +181,8 @@ impl Group {
     }
 
     fn with_policy(policy: &str) -> Self {
-        let broker = BrokerProcess::start(&["--policy", policy, "--log", "debug"]);
+        let config = ConfigFile::logging_all();
+        let broker = BrokerProcess::start(&["--policy", policy, "--log", "debug", "--config", config.path()]);
         let members = [0, 1].map(|number| member(&broker, number));
         let publisher = broker.v5("publisher");
         Self { broker, members, publisher }

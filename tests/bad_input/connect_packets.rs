@@ -4,11 +4,12 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::support::{BrokerProcess, PATIENCE, hex};
+use crate::support::{BrokerProcess, ConfigFile, PATIENCE, hex};
 
 #[test]
 fn mqtt_3_1_4_1_an_illegal_connect_is_refused_and_closed() {
-    let broker = BrokerProcess::start(&[]);
+    let config = ConfigFile::logging_all();
+    let broker = BrokerProcess::start(&["--config", config.path()]);
     let mut wrong = Vec::new();
     for (what, bytes, answer, word) in CASES {
         let logged = broker.log().all().len();

@@ -2,7 +2,7 @@
 
 use tenbin_codec::{ProtocolVersion, QoS, ReasonCode};
 
-use crate::support::{BrokerProcess, PATIENCE, RawClient, hex};
+use crate::support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, hex};
 
 #[test]
 fn mqtt_4_13_1_1_illegal_packets_of_5_0_end_their_connection_with_the_right_code() {
@@ -142,7 +142,8 @@ const V311: &[Case] = &[
 ];
 
 fn assert_ends(version: ProtocolVersion, cases: &[Case]) {
-    let broker = BrokerProcess::start(&[]);
+    let config = ConfigFile::logging_all();
+    let broker = BrokerProcess::start(&["--config", config.path()]);
     let mut bystander = broker.v5("bystander");
     bystander.subscribe("traffic", QoS::AtLeastOnce);
     let mut wrong = Vec::new();

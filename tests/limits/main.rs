@@ -1,6 +1,7 @@
 //! Every limit: what is refused beyond it, with which Reason Code, and that what is within it goes on.
 
 mod accounts;
+mod log_lines;
 #[path = "../support/mod.rs"]
 mod support;
 

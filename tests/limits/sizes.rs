@@ -9,7 +9,7 @@ use tenbin_codec::{
 };
 
 use crate::broker_with;
-use crate::support::{RawClient, at_qos, filter, lasting, message, subscription, text, topic};
+use crate::support::{BrokerProcess, RawClient, at_qos, filter, lasting, message, subscription, text, topic};
 
 fn will(name: &str, payload: usize) -> Will {
     Will {
@@ -28,14 +28,18 @@ fn user_properties(count: usize) -> Vec<UserProperty> {
 
 #[test]
 fn client_identifiers() {
-    let broker = broker_with("[sessions]\nclient_id_bytes_maximum = 30");
+    assert_longest_client_identifier(&BrokerProcess::start(&[]), 1024);
+    assert_longest_client_identifier(&broker_with("[sessions]\nclient_id_bytes_maximum = 30"), 30);
+}
+
+fn assert_longest_client_identifier(broker: &BrokerProcess, bytes: usize) {
     for (version, reason) in [
         (ProtocolVersion::V5, ReasonCode::ClientIdentifierNotValid),
         (ProtocolVersion::V311, ReasonCode::ClientIdentifierNotValid),
     ] {
-        broker.client(version, &"c".repeat(30)).settle();
+        broker.client(version, &"c".repeat(bytes)).settle();
         let (mut client, connack) =
-            RawClient::try_connect(broker.address(), Connect::new(version, text(&"c".repeat(31))));
+            RawClient::try_connect(broker.address(), Connect::new(version, text(&"c".repeat(bytes + 1))));
         assert_eq!(connack.reason, reason);
         client.expect_closed();
     }

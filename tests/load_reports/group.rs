@@ -1,6 +1,6 @@
 use tenbin_codec::{PacketType, ProtocolVersion, Publish, QoS};
 
-use crate::support::{BrokerProcess, PATIENCE, RawClient, at_qos, number_of, share};
+use crate::support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, at_qos, number_of, share};
 
 /// Two members of one group, which chooses by what they report, and somebody who publishes to it.
 pub(crate) struct Group {
@@ -38,7 +38,9 @@ impl Group {
     }
 
     pub(crate) fn of(version: ProtocolVersion) -> Self {
-        let broker = BrokerProcess::start(&["--policy", "thesis_score", "--log", "debug"]);
+        let config = ConfigFile::logging_all();
+        let arguments = ["--policy", "thesis_score", "--log", "debug", "--config", config.path()];
+        let broker = BrokerProcess::start(&arguments);
         let members = [0, 1].map(|number| {
             let mut member = broker.client(version, &format!("worker {number}"));
             member.subscribe(&share("workers", "work"), QoS::AtLeastOnce);

@@ -15,6 +15,11 @@ impl ConfigFile {
         Self { path }
     }
 
+    /// One with which no log line is suppressed.
+    pub(crate) fn logging_all() -> Self {
+        Self::new("[log]\nlines_per_second_per_address = 0\nlines_per_second = 0")
+    }
+
     pub(crate) fn path(&self) -> &str {
         self.path.to_str().expect("a target directory with a readable name")
     }

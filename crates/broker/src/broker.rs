@@ -15,6 +15,7 @@ use crate::auth::{Access, AccessError, Authenticator, Authorizer, Settings, enfo
 use crate::config::NotTaken;
 use crate::durable::{self, Durable, StoreError};
 use crate::expiry::{self, ExpiryQueue};
+use crate::log_limiter::LogLimiter;
 use crate::long_ends::LongEnds;
 use crate::metrics::MetricsSnapshot;
 use crate::net;
@@ -49,6 +50,7 @@ pub struct BrokerBuilder {
     authorizer: Option<Arc<dyn Authorizer>>,
     threads: Option<usize>,
     store: Option<PathBuf>,
+    log_limiter: Option<Arc<LogLimiter>>,
     is_restless: bool,
 }
 
@@ -103,6 +105,13 @@ impl BrokerBuilder {
         Self { store: Some(directory.into()), ..self }
     }
 
+    /// Has the broker log, and count below `$SYS/`, the lines that `limiter` suppresses. The subscriber that writes the log asks
+    /// `limiter` before each line with the field `peer`; without one nothing is suppressed.
+    #[must_use]
+    pub fn log_limiter(self, limiter: Arc<LogLimiter>) -> Self {
+        Self { log_limiter: Some(limiter), ..self }
+    }
+
     /// For tests: connections move on and on, whether or not there is a reason.
     #[doc(hidden)]
     #[must_use]
@@ -127,7 +136,11 @@ impl BrokerBuilder {
             self.config.bound_names(durable::NAME_BYTES_MAX);
         }
         let configured = self.config.all_listeners().collect::<Vec<_>>();
-        let shared = begin(self.config, settings, access, is_configured_only, threads, self.store).await?;
+        let mut shared = begin(self.config, settings, access, is_configured_only, threads, self.store).await?;
+        if let Some(log_limiter) = self.log_limiter {
+            shared.log_limiter = log_limiter;
+        }
+        let shared = Arc::new(shared);
         // Whoever connects while the rest is done waits a moment.
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
@@ -148,6 +161,8 @@ impl BrokerBuilder {
         tasks.spawn(ExpiryQueue::run(Arc::clone(&shared)));
         tasks.spawn(expiry::sweep_retained(Arc::clone(&shared)));
         tasks.spawn(slow_receivers::run(Arc::clone(&shared)));
+        let log_limiter = Arc::clone(&shared.log_limiter);
+        tasks.spawn(async move { log_limiter.run().await });
         if shared.durable.is_some() {
             tasks.spawn(durable::keep_speeds(Arc::clone(&shared)));
             tasks.spawn(durable::watch_messages(Arc::clone(&shared)));
@@ -182,15 +197,9 @@ async fn begin(
     is_configured_only: bool,
     threads: Option<Threads>,
     store: Option<PathBuf>,
-) -> Result<Arc<Shared>, StartError> {
+) -> Result<Shared, StartError> {
     let Some(directory) = store else {
-        return Ok(Arc::new(Shared::new(
-            config,
-            access(settings, durable::new_secret()),
-            is_configured_only,
-            threads,
-            None,
-        )));
+        return Ok(Shared::new(config, access(settings, durable::new_secret()), is_configured_only, threads, None));
     };
     let work = move || {
         let durable = Durable::open_bounded(&directory, config.store.sync(), config.store.bytes_maximum())?
@@ -201,7 +210,7 @@ async fn begin(
         if settings.realms() != known {
             durable.keep_realms(settings.realms());
         }
-        Ok(Arc::new(Shared::new(config, access(settings, key), is_configured_only, threads, Some(durable))))
+        Ok(Shared::new(config, access(settings, key), is_configured_only, threads, Some(durable)))
     };
     on_disk(work).await
 }
@@ -298,6 +307,7 @@ impl Broker {
             self.shared.registry.for_each(|client| client.outbox.control(Control::ShuttingDown));
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        self.shared.log_limiter.log_rest();
         durable::keep_speeds_now(&self.shared);
         if let Some(durable) = self.shared.durable.clone() {
             let _ = tokio::time::timeout(SHUTDOWN, durable.end_reading()).await;

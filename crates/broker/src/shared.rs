@@ -16,6 +16,7 @@ use crate::descriptors;
 use crate::durable::{self, Durable, SafeAt};
 use crate::expiry::ExpiryQueue;
 use crate::half_closed::HalfClosed;
+use crate::log_limiter::LogLimiter;
 use crate::long_ends::LongEnds;
 use crate::memory::{Memory, Owner};
 use crate::metrics::Metrics;
@@ -54,6 +55,7 @@ pub(crate) struct Shared {
     /// Of the sessions.
     queues: Arc<OutboxCommon>,
     pub(crate) admission: Admission,
+    pub(crate) log_limiter: Arc<LogLimiter>,
     pub(crate) half_closed: HalfClosed,
     pub(crate) slow_receivers: SlowReceivers,
     /// That serve connections; without, they are served where they are begun.
@@ -124,6 +126,7 @@ impl Shared {
             expiry: ExpiryQueue::default(),
             long_ends: LongEnds::default(),
             admission: Admission::new(config.admission(connections_maximum), Instant::now()),
+            log_limiter: Arc::new(LogLimiter::new(&config)),
             half_closed: HalfClosed::default(),
             slow_receivers,
             queues: Arc::new(OutboxCommon {

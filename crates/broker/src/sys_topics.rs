@@ -162,6 +162,7 @@ fn figures(shared: &Shared, metrics: &MetricsSnapshot, uptime: Duration) -> Vec<
         ("queued messages/bytes", count(queued_bytes)),
         ("store/messages/count", count(retained + queued)),
         ("store/messages/bytes", count(retained_bytes + queued_bytes)),
+        ("log/suppressed", shared.log_limiter.suppressed()),
         ("load_reports/accepted", metrics.load_reports),
         ("load_reports/rejected", metrics.load_reports_rejected),
     ];

@@ -31,7 +31,7 @@ use crate::memory::MemoryLimits;
 use crate::registry::{SessionLimits, SpeedLimits, SubscriptionLimits};
 use crate::router::{DecisionLimits, ShareRules};
 use crate::token_bucket::Rate;
-use tables::{Connections, Explain, Limits, Queue, Retained, Served, Sessions, Speeds, Store, Sys};
+use tables::{Connections, Explain, Limits, Log, Queue, Retained, Served, Sessions, Speeds, Store, Sys};
 
 pub use tables::SyncWhen;
 
@@ -79,6 +79,8 @@ pub struct Config {
     pub sys: Sys,
     /// What is kept of how share groups choose.
     pub explain: Explain,
+    /// Log lines.
+    pub log: Log,
 }
 
 impl Config {
@@ -267,6 +269,17 @@ impl Config {
         (seconds > 0).then(|| Duration::from_secs(seconds))
     }
 
+    /// Characters of a text in the log that a client may have chosen.
+    pub fn log_text_characters_maximum(&self) -> usize {
+        self.log.text_characters_maximum.get() as usize
+    }
+
+    /// Log lines that one address may cause, and all of them; `None` = no bound.
+    pub(crate) fn log_rates(&self) -> (Option<Rate>, Option<Rate>) {
+        let Log { lines_per_second_per_address, lines_per_second, .. } = &self.log;
+        (Rate::per_second(lines_per_second_per_address.get()), Rate::per_second(lines_per_second.get()))
+    }
+
     pub(crate) fn in_flight_maximum(&self) -> u16 {
         self.sessions.in_flight_maximum.get() as u16
     }
@@ -308,6 +321,7 @@ impl Default for Config {
             remembered_speeds: Speeds::default(),
             sys: Sys::default(),
             explain: Explain::default(),
+            log: Log::default(),
         }
     }
 }
@@ -397,6 +411,8 @@ mod tests {
             ("[queue]\nwhen_full = \"panic\"", 2, "drop_oldest"),
             ("[store]\nsync = \"often\"", 2, "interval"),
             ("[store]\nsync_interval_ms = 0", 2, "1 to 3600000"),
+            ("[log]\ntext_characters_maximum = 3", 2, "16 to 65535"),
+            ("[log]\nlines_per_second = -1", 2, "0 to 1000000000"),
             ("[queue\n", 1, ""),
             ("[[listeners]]\nname = \"a\"", 1, "address"),
             ("[[listeners]]\naddress = \"127.0.0.1:0\"\npasswords = \"x\"", 3, "passwords"),

@@ -135,7 +135,7 @@ impl Default for Sessions {
             maximum: 1_000_000,
             per_address_maximum: Ranged(50_000),
             loopback_per_address_maximum: Ranged(0),
-            client_id_bytes_maximum: Ranged(65_535),
+            client_id_bytes_maximum: Ranged(1024),
             expiry_maximum_seconds: Ranged(u64::from(u32::MAX)),
             receive_maximum: Ranged(1024),
             in_flight_maximum: Ranged(1024),
@@ -248,6 +248,25 @@ pub struct Explain {
 impl Default for Explain {
     fn default() -> Self {
         Self { decisions_maximum: Ranged(64), pause_ms: Ranged(10) }
+    }
+}
+
+/// Bounds of the log.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    pub(super) text_characters_maximum: Ranged<16, 65_535>,
+    pub(super) lines_per_second_per_address: Ranged<0, 1_000_000_000>,
+    pub(super) lines_per_second: Ranged<0, 1_000_000_000>,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self {
+            text_characters_maximum: Ranged(128),
+            lines_per_second_per_address: Ranged(10),
+            lines_per_second: Ranged(1000),
+        }
     }
 }
 

@@ -95,7 +95,7 @@ impl<S: Stream> ConnectionTask<S> {
         // The topic is what counts, however it was said: an alias stands for it already.
         let reason = match self.shared.check_publish(&publication) {
             Ok(()) if !self.lease.client.rights.may_publish(&publication.topic) => {
-                tracing::debug!(client = ?self.lease.client.id, topic = ?publication.topic, "not authorized to publish");
+                tracing::debug!(peer = %self.shared.peer, client = ?self.lease.client.id, topic = ?publication.topic, "not authorized to publish");
                 ReasonCode::NotAuthorized
             }
             Ok(()) if publication.topic.as_bytes() == ReportCarrier::TOPIC.as_bytes() => {
@@ -120,7 +120,7 @@ impl<S: Stream> ConnectionTask<S> {
                 return Err(End::Violation(Violation::PayloadFormat)); // QoS 0 has no other answer
             }
             Err(reason) => {
-                tracing::debug!(client = ?self.lease.client.id, topic = ?publication.topic, %reason, "message refused");
+                tracing::debug!(peer = %self.shared.peer, client = ?self.lease.client.id, topic = ?publication.topic, %reason, "message refused");
                 reason
             }
         };
@@ -137,7 +137,7 @@ impl<S: Stream> ConnectionTask<S> {
             Packet::SubAck(SubAck { packet_id: subscribe.packet_id, properties, reasons })
         };
         self.expect_to_answer(&suback(vec![ReasonCode::Success; subscribe.subscriptions.len()]))?;
-        let weight = weight_in(&subscribe.user_properties).unwrap_or(self.weight);
+        let weight = weight_in(&subscribe.user_properties, self.shared.peer).unwrap_or(self.weight);
         let mut added = 0;
         let mut changes = Changes::default();
         let capabilities = &self.shared.capabilities;
@@ -286,7 +286,7 @@ impl<S: Stream> ConnectionTask<S> {
             booked.take_back(&self.lease.client.load, self.shared.clock.nanos(now));
             self.shared.router.keys_done(shared.as_ref().and_then(HeldKey::of_sent), self.lease.client.number);
             self.shared.metrics.dropped_too_large.add(1);
-            tracing::info!(client = ?self.lease.client.id, %packet_id, "message is too large to be sent again");
+            tracing::info!(peer = %self.shared.peer, client = ?self.lease.client.id, %packet_id, "message is too large to be sent again");
         }
     }
 

@@ -237,11 +237,11 @@ async fn establish<S: Stream>(
     let begun = lifecycle::begin(shared, &mut lease, &beginning, now).await;
     negotiated.connack.session_present = begun.interrupted.is_some();
     if lease.state.has_unread && !read_under_way(shared, &mut lease).await {
-        tracing::error!(client = ?lease.client.id, "messages under way cannot be read, so that their session is not gone on with");
+        tracing::error!(%peer, client = ?lease.client.id, "messages under way cannot be read, so that their session is not gone on with");
         lifecycle::refuse(shared, lease, begun.interrupted, now).await;
         return Err(ReasonCode::ServerUnavailable.into());
     }
-    let mut lease = wait_until_safe(shared, lease, begun).await?;
+    let mut lease = wait_until_safe(shared, lease, begun, peer).await?;
     let now = Instant::now();
     lease
         .client
@@ -269,7 +269,7 @@ async fn establish<S: Stream>(
         will,
         session_expiry: negotiated.session_expiry,
         reauthentication: method.map(|method| Box::new(Reauthentication::new(method))),
-        weight: weight_in(&connect.properties.user_properties).unwrap_or(DEFAULT_WEIGHT),
+        weight: weight_in(&connect.properties.user_properties, peer).unwrap_or(DEFAULT_WEIGHT),
         established_at: now,
         lease,
         connection,
@@ -320,7 +320,7 @@ async fn read_under_way(shared: &Shared, lease: &mut Lease) -> bool {
 
 /// Waits until what CONNACK will say is safe. Where it does not become so, the connection ends before it has begun for the
 /// client.
-async fn wait_until_safe(shared: &Shared, lease: Lease, begun: Begun) -> Result<Lease, ReasonCode> {
+async fn wait_until_safe(shared: &Shared, lease: Lease, begun: Begun, peer: SocketAddr) -> Result<Lease, ReasonCode> {
     if begun.safe_at == SafeAt::NOW {
         return Ok(lease);
     }
@@ -332,7 +332,7 @@ async fn wait_until_safe(shared: &Shared, lease: Lease, begun: Begun) -> Result<
         () = shared.stopped() => ReasonCode::ServerUnavailable,
         () = tokio::time::sleep(shared.config.connect_timeout()) => ReasonCode::ServerUnavailable,
     };
-    tracing::info!(client = ?lease.client.id, "session cannot be kept, so that it is not begun");
+    tracing::info!(%peer, client = ?lease.client.id, "session cannot be kept, so that it is not begun");
     lifecycle::refuse(shared, lease, begun.interrupted, Instant::now()).await;
     Err(reason)
 }

@@ -101,7 +101,7 @@ impl<S: Stream> ConnectionTask<S> {
             }
             Err(error) => {
                 self.shared.metrics.load_reports_rejected.add(1);
-                tracing::debug!(client = ?self.lease.client.id, %error, "load report rejected");
+                tracing::debug!(peer = %self.shared.peer, client = ?self.lease.client.id, %error, "load report rejected");
             }
         }
     }

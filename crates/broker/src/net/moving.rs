@@ -37,7 +37,7 @@ impl<S: Stream> ConnectionTask<S> {
         self.home = Some(home);
         self.rested_at = None;
         if let Err(error) = self.transport.stream().register_again() {
-            tracing::debug!(client = ?self.lease.client.id, %error, "its socket stays with the thread that it left");
+            tracing::debug!(peer = %self.shared.peer, client = ?self.lease.client.id, %error, "its socket stays with the thread that it left");
         }
         self.set_timer();
         self.throttle.set_timer();

@@ -1,3 +1,4 @@
+use std::net::SocketAddr;
 use std::num::NonZeroU16;
 
 use tenbin_codec::UserProperty;
@@ -7,11 +8,11 @@ use tenbin_codec::UserProperty;
 ///
 /// Anything else it says is logged and counts as nothing said: User Properties are free, and whoever means something
 /// else by that name is not to be sent away.
-pub(super) fn weight_in(properties: &[UserProperty]) -> Option<NonZeroU16> {
+pub(super) fn weight_in(properties: &[UserProperty], peer: SocketAddr) -> Option<NonZeroU16> {
     let value = &properties.iter().find(|property| property.name.as_bytes() == PROPERTY)?.value;
     let weight = std::str::from_utf8(value.as_bytes()).ok().and_then(|value| value.parse().ok());
     if weight.is_none() {
-        tracing::debug!(?value, "weight is not 1 to 65535, and is ignored");
+        tracing::debug!(%peer, ?value, "weight is not 1 to 65535, and is ignored");
     }
     weight
 }
@@ -44,9 +45,10 @@ mod tests {
             (&[("weight", "")], None),
             (&[("weight", "heavy"), ("weight", "4")], None),
         ];
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
         for (properties, weight) in cases {
             let properties: Vec<_> = properties.iter().copied().map(property).collect();
-            assert_eq!(weight_in(&properties).map(NonZeroU16::get), weight, "{properties:?}");
+            assert_eq!(weight_in(&properties, peer).map(NonZeroU16::get), weight, "{properties:?}");
         }
     }
 }
