@@ -105,17 +105,25 @@ fn displaced_anonymous_session_is_gone_after_a_kill() {
 fn client_without_acl_keeps_identifier_against_users_with_acl() {
     let passwords = Passwords::of(&USERS);
     let rules = "[[acl]]\nallow = \"all\"\ntopic = \"a\"\n";
-    let config = ConfigFile::new(&format!(
+    let text = format!(
         "[[listeners]]\nname = \"inside\"\naddress = \"127.0.0.1:0\"\nanonymous = true\nacl = false\n\
          [[listeners]]\nname = \"outside\"\naddress = \"127.0.0.1:0\"\npassword_file = {:?}\n{rules}",
         passwords.path()
-    ));
+    );
+    let config = ConfigFile::new(&text);
     let broker = BrokerProcess::start_listening(&["--config", config.path()], 2);
     let [inside, outside] = broker.addresses() else { panic!("two listeners") };
     let (mut service, _) = RawClient::connect(*inside, lasting(ProtocolVersion::V5, "service"));
     let (_, connack) = RawClient::try_connect(*outside, as_user(lasting(ProtocolVersion::V5, "service"), "alice"));
     assert_eq!(connack.reason, ReasonCode::NotAuthorized);
     service.settle();
+    // The rules at the time of the CONNECT count: the ACL applies to both now.
+    std::fs::write(config.path(), text.replace("acl = false\n", "")).expect("ours to write");
+    broker.signal("HUP");
+    broker.log().wait_for(&["reloaded"], PATIENCE);
+    let (_, connack) = RawClient::try_connect(*outside, as_user(lasting(ProtocolVersion::V5, "service"), "alice"));
+    assert_eq!((connack.reason, connack.session_present), (ReasonCode::Success, false));
+    service.expect_end(ReasonCode::SessionTakenOver);
 }
 
 #[test]

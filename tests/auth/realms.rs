@@ -2,16 +2,17 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use tenbin_broker::auth::PasswordFile;
-use tenbin_codec::{ProtocolVersion, QoS, ReasonCode};
+use tenbin_codec::{Packet, ProtocolVersion, Publish, QoS, ReasonCode};
 
 use crate::guarded::{USERS, as_user, with_password};
 use crate::stage::Stage;
-use crate::support::{BrokerProcess, PATIENCE, RawClient, lasting, share};
+use crate::support::{BrokerProcess, PATIENCE, RawClient, SmallDisk, lasting, retained, share};
 
 fn reload(broker: &BrokerProcess) {
-    let before = broker.log().count("reloaded", usize::MAX, std::time::Duration::ZERO);
+    let before = broker.log().count("reloaded", usize::MAX, Duration::ZERO);
     broker.signal("HUP");
     assert_eq!(broker.log().count("reloaded", before + 1, PATIENCE), before + 1);
 }
@@ -197,4 +198,37 @@ fn new_file_beside_the_old_one_gets_no_sessions_of_it() {
     stage.configure(&[("main", "pw", "")]);
     reload(&broker);
     expect_fifty(broker.address(), "taken back");
+}
+
+/// A reload that waits for the disk has enforced the new rules before.
+#[test]
+fn reload_on_a_failing_disk_enforces_rules_first() {
+    let Some(disk) = SmallDisk::mount(160) else { return };
+    let stage = Stage::new();
+    stage.passwords("pw", &USERS);
+    stage.passwords("other", &USERS[1..]);
+    stage.configure(&[("main", "pw", "")]);
+    let data = disk.data();
+    let data = data.to_str().expect("a readable name");
+    let broker = BrokerProcess::start_listening(&["--data", data, "--config", stage.config.path()], 1);
+    let mut alice = broker.connect(as_user(lasting(ProtocolVersion::V5, "alice-1"), "alice"));
+    let mut bob = broker.connect(as_user(lasting(ProtocolVersion::V5, "bob-1"), "bob"));
+    let _filler = disk.fill();
+    // Until the state cannot be written.
+    let until = Instant::now() + PATIENCE;
+    while broker.log().find(&["the state cannot be written"], Duration::from_millis(10)).is_none() {
+        let packet_id = Some(bob.next_id());
+        bob.send(&Packet::Publish(Publish { packet_id, ..retained("large", &"x".repeat(100_000)) }));
+        assert!(Instant::now() < until, "the disk is never full");
+    }
+    // The listener gets another file, and with it another realm, which is to be remembered.
+    stage.configure(&[("main", "other", "")]);
+    broker.signal("HUP");
+    alice.expect_end(ReasonCode::NotAuthorized);
+    let words = "realms of the listeners cannot be written";
+    broker.log().wait_for(&["WARN", words, &format!("directory={data}")], PATIENCE);
+    let log = broker.log().all();
+    let position = |words: [&str; 2]| log.iter().position(|line| words.iter().all(|word| line.contains(word)));
+    let (enforced, waited) = (position(["no longer authorized", "alice-1"]), position([words, ""]));
+    assert!(enforced.is_some() && enforced < waited, "{}", log.join("\n"));
 }

@@ -282,11 +282,15 @@ impl Broker {
     /// # Errors
     /// Something in it cannot be used, or it does not name a listener that is open; then all stays as it is.
     pub fn reload(&self, config: &Config) -> Result<(), AccessError> {
-        enforcement::reload(&self.shared, config)?;
+        let realms = enforcement::reload(&self.shared, config)?;
         self.shared.router.set_share_rules(config.share_rules());
         self.shared.report_carriers.replace(config);
         for NotTaken { key, old, new } in self.configured.not_taken(config) {
             tracing::warn!(key, old, new, "reload does not change this key: restart the broker");
+        }
+        // Last, since it waits for the disk.
+        if let Some((realms, durable)) = realms.zip(self.shared.durable.as_ref()) {
+            durable.keep_realms(&realms);
         }
         Ok(())
     }

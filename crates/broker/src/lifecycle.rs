@@ -135,6 +135,7 @@ pub(crate) async fn give_back(shared: &Shared, mut lease: Lease, now: Instant) {
         expire(shared, lease, now, &mut Pace::default()).await; // the expiry queue has just found the lease taken
     } else {
         schedule(shared, &mut lease, now);
+        enforcement::release(shared, lease);
     }
 }
 
@@ -190,7 +191,7 @@ pub(crate) async fn refuse(shared: &Shared, mut lease: Lease, interrupted: Optio
 /// A client has come back to its session, perhaps through another listener: what publishers remember of its rights is void.
 pub(crate) fn rights_renewed(shared: &Shared, lease: &mut Lease, now: Instant) {
     shared.router.invalidate();
-    enforcement::review(shared, lease, now);
+    enforcement::judge(shared, lease, now);
 }
 
 /// Rounded up: kept are whole ones.
@@ -260,8 +261,8 @@ pub(crate) async fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, n
     if let Some(durable) = &shared.durable {
         durable.connection_ended(&mut lease, end.expiry, now);
     }
-    enforcement::catch_up(shared, &mut lease);
     schedule(shared, &mut lease, now);
+    enforcement::release(shared, lease);
 }
 
 /// A client comes to the share group of `filter`, if that is one: what is known of its speed there counts until more
@@ -304,6 +305,7 @@ pub(crate) async fn expire(shared: &Shared, mut lease: Lease, now: Instant, pace
         finish(shared, lease, pace).await;
     } else {
         schedule(shared, &mut lease, now);
+        enforcement::release(shared, lease);
     }
 }
 

@@ -1,6 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use super::{Action, Authenticator, Authorizer, Configured, KnownRealm, Principal, Settings, Standing};
 
@@ -79,6 +79,13 @@ impl Access {
         self.epoch.load(Ordering::Acquire)
     }
 
+    /// As [`Access::epoch`], for a task that has just given a lease back: one of the two, this task or the change of rules, sees
+    /// what the other has done.
+    pub(crate) fn epoch_after_release(&self) -> u64 {
+        fence(Ordering::SeqCst);
+        self.epoch()
+    }
+
     /// Goes over to what a new configuration says; the realms to remember, if they have changed.
     pub(super) fn replace(&self, settings: Settings) -> Option<Vec<KnownRealm>> {
         let realms = self.configured.replace(settings);
@@ -89,6 +96,8 @@ impl Access {
     /// The answers are others from now on.
     pub(super) fn changed(&self) {
         self.epoch.fetch_add(1, Ordering::Release);
+        // Before the leases are asked for: see `epoch_after_release`.
+        fence(Ordering::SeqCst);
     }
 }
 

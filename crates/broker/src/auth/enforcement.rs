@@ -13,7 +13,7 @@ use tenbin_balancer::Rng;
 use tenbin_codec::QoS;
 use tenbin_session::{Delivery, SentId};
 
-use super::{AccessError, Rights, Settings, Standing};
+use super::{AccessError, KnownRealm, Rights, Settings, Standing};
 use crate::Config;
 use crate::durable::{Outcomes, SafeAt, Stored, place};
 use crate::outbox::Control;
@@ -21,17 +21,14 @@ use crate::registry::{Client, Lease};
 use crate::router::HeldKey;
 use crate::shared::Shared;
 
-/// Goes over to what `config` says of access; on an error all stays as it is.
-pub(crate) fn reload(shared: &Shared, config: &Config) -> Result<(), AccessError> {
+/// Goes over to what `config` says of access; on an error all stays as it is. The realms to keep on disk, if they have changed:
+/// the caller does, since that waits for the disk.
+pub(crate) fn reload(shared: &Shared, config: &Config) -> Result<Option<Vec<KnownRealm>>, AccessError> {
     let mut settings = Settings::load(config, shared.is_configured_only)?;
     settings.keep_open(shared.config.all_listeners().map(|listener| listener.name()))?;
-    if let Some(realms) = shared.access.replace(settings)
-        && let Some(durable) = &shared.durable
-    {
-        durable.keep_realms(&realms);
-    }
+    let realms = shared.access.replace(settings);
     changed(shared);
-    Ok(())
+    Ok(realms)
 }
 
 /// The rules have changed: looks at every session.
@@ -58,18 +55,39 @@ pub(crate) fn changed(shared: &Shared) {
 /// The owner of a session takes over what has changed since it looked last, before it sends anything more; what is
 /// left of its identity.
 pub(crate) fn catch_up(shared: &Shared, lease: &mut Lease) -> Standing {
-    let epoch = shared.access.epoch();
-    if lease.state.rights_epoch == epoch {
-        return Standing::Current;
+    match lease.state.rights_epoch == shared.access.epoch() {
+        true => Standing::Current,
+        false => judge(shared, lease, Instant::now()),
     }
-    lease.state.rights_epoch = epoch;
+}
+
+/// Judges a session by the rules of now, whether or not they have changed; what is left of its identity.
+pub(crate) fn judge(shared: &Shared, lease: &mut Lease, now: Instant) -> Standing {
+    lease.state.rights_epoch = shared.access.epoch();
     let standing = lease.client.rights.standing();
     if standing == Standing::Revoked {
         suspend(shared, lease);
     } else {
-        review(shared, lease, Instant::now());
+        review(shared, lease, now);
     }
     standing
+}
+
+/// Gives back the lease of a session that is not connected. Changes of the rules that found the lease taken are taken over before.
+pub(crate) fn release(shared: &Shared, mut lease: Lease) {
+    while !lease.state.ended && lease.state.established {
+        catch_up(shared, &mut lease);
+        let (client, seen) = (Arc::clone(&lease.client), lease.state.rights_epoch);
+        drop(lease);
+        // A change raises the epoch before it asks for the lease: it finds the lease free, or is found here.
+        if shared.access.epoch_after_release() == seen {
+            return;
+        }
+        match client.try_lease() {
+            Some(again) => lease = again,
+            None => return, // whoever has it takes the change over
+        }
+    }
 }
 
 /// The session of a user who is not known now gets no new messages until the user is known again; messages that wait stay. In
@@ -177,5 +195,7 @@ pub(crate) fn is_forbidden(rights: &Rights, delivery: &Delivery) -> bool {
 /// What is left of the identity of a session that is not connected.
 fn look_at_stored(shared: &Shared, mut lease: Lease) -> Standing {
     let is_there = !lease.state.ended && lease.state.established;
-    if is_there { catch_up(shared, &mut lease) } else { Standing::Current }
+    let standing = if is_there { catch_up(shared, &mut lease) } else { Standing::Current };
+    release(shared, lease);
+    standing
 }

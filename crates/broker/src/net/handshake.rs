@@ -19,7 +19,7 @@ use super::reauthentication::Reauthentication;
 use super::storing;
 use super::transport::Transport;
 use super::weight::{DEFAULT_WEIGHT, weight_in};
-use crate::auth::{Action, AuthRequest, Principal, enforcement};
+use crate::auth::{Action, AuthRequest, Principal, Standing, enforcement};
 use crate::durable::{SafeAt, Stored, UnderWay, place};
 use crate::lifecycle::{self, Beginning, Begun, NotBegun};
 use crate::memory::{Kind, OverLimit};
@@ -209,6 +209,11 @@ async fn establish<S: Stream>(
             Ok(Claimed::Ours(lease)) => break lease,
             Ok(Claimed::ToEnd(lease)) => {
                 let now = Instant::now();
+                // Nor for one who was removed meanwhile.
+                if shared.access.standing(&principal) != Standing::Current {
+                    lifecycle::give_back(shared, lease, now).await;
+                    return Err(ReasonCode::NotAuthorized.into());
+                }
                 // Nobody's session ends for a user who is refused.
                 match lifecycle::may_displace(shared, &lease, &beginning, peer.ip(), now) {
                     Ok(counted) => place = counted,
@@ -217,10 +222,11 @@ async fn establish<S: Stream>(
                 lifecycle::displace(shared, lease, now).await;
             }
             Err(NoClaim::Superseded) => return Err(ReasonCode::ServerBusy.into()),
-            Err(NoClaim::NotOurs) => {
-                tracing::info!(%peer, client = ?principal.client_id, "the Client Identifier is another user's");
-                return Err(ReasonCode::NotAuthorized.into());
+            Ok(Claimed::Others(lease)) => {
+                lifecycle::give_back(shared, lease, Instant::now()).await;
+                return Err(not_ours(peer, &principal.client_id).into());
             }
+            Err(NoClaim::NotOurs) => return Err(not_ours(peer, &principal.client_id).into()),
         }
     };
     let now = Instant::now();
@@ -276,6 +282,11 @@ async fn establish<S: Stream>(
         decoder,
         report_carriers,
     })
+}
+
+fn not_ours(peer: SocketAddr, client_id: &Text) -> ReasonCode {
+    tracing::info!(%peer, client = ?client_id, "the Client Identifier is another user's");
+    ReasonCode::NotAuthorized
 }
 
 /// Gives the lease back of a session that does not begin; says why to the log and to the client.

@@ -47,6 +47,8 @@ pub(crate) enum Claimed {
     Ours(Lease),
     /// An anonymous client's, which has to end: the newcomer is a user. Then it is to be claimed again.
     ToEnd(Lease),
+    /// Another user's, as it turned out: to be given back.
+    Others(Lease),
 }
 
 impl ClientRegistry {
@@ -62,7 +64,9 @@ impl ClientRegistry {
                 if lease.state.ended {
                     continue;
                 }
-                return Ok(Claimed::ToEnd(lease));
+                // The rules may have changed, by which the newcomer goes first.
+                let goes_first = client.rights.yield_to(newcomer);
+                return Ok(if goes_first { Claimed::ToEnd(lease) } else { Claimed::Others(lease) });
             }
             if !client.rights.belong_to(newcomer) || client.is_displaced() {
                 return Err(NoClaim::NotOurs);
@@ -75,7 +79,7 @@ impl ClientRegistry {
             // Or another one has had it meanwhile, or the rules have changed, by which anonymous clients are one user.
             // A user who came before this claim waits behind it: nothing else would tell its owner to leave.
             let is_ours = client.rights.belong_to(newcomer) && !client.is_displaced();
-            return if is_ours { Ok(Claimed::Ours(lease)) } else { Err(NoClaim::NotOurs) };
+            return Ok(if is_ours { Claimed::Ours(lease) } else { Claimed::Others(lease) });
         }
     }
 
@@ -162,7 +166,8 @@ mod tests {
                 owner.client.rights.renew(outside.clone());
             }
             drop(owner);
-            assert_eq!(waits.await.map(drop), if is_another { Err(NoClaim::NotOurs) } else { Ok(()) });
+            let claimed = waits.await.unwrap();
+            assert!(matches!(claimed, Claimed::Others(_)) == is_another, "{claimed:?}");
         }
     }
 
@@ -177,7 +182,7 @@ mod tests {
         let session = Arc::clone(&owner.client);
         let displacing = client::Displacing::of(&session);
         drop(owner);
-        assert_eq!(waits.await.map(drop), Err(NoClaim::NotOurs));
+        assert!(matches!(waits.await, Ok(Claimed::Others(_))), "to be given back");
         drop(displacing);
         assert!(session.try_lease().is_some(), "the user gets it");
     }
