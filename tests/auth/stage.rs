@@ -43,9 +43,17 @@ impl Stage {
     }
 
     pub(crate) fn start(&self) -> BrokerProcess {
+        self.start_with(&[])
+    }
+
+    /// With further arguments.
+    pub(crate) fn start_with(&self, arguments: &[&str]) -> BrokerProcess {
         let data = self.data.path().to_str().expect("a readable name");
         let listeners = fs::read_to_string(self.config.path()).expect("ours").matches("[[listeners]]").count();
-        BrokerProcess::start_listening(&["--data", data, "--config", self.config.path()], listeners)
+        BrokerProcess::start_listening(
+            &[&["--data", data, "--config", self.config.path()], arguments].concat(),
+            listeners,
+        )
     }
 
     /// Fifty acknowledged messages wait for alice's session.

@@ -5,8 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tenbin_codec::{Connect, ConnectProperties, ProtocolVersion, QoS, ReasonCode, Will};
 
-use crate::guarded::{Guarded, as_user};
-use crate::support::{RawClient, VERSIONS, text, topic};
+use crate::guarded::{Guarded, USERS, as_user};
+use crate::stage::Stage;
+use crate::support::{PATIENCE, RawClient, VERSIONS, text, topic};
 
 const RULES: &str = "[[acl]]\nuser = \"alice\"\nallow = \"all\"\ntopic = \"#\"\n\
                      [[acl]]\nallow = \"publish\"\ntopic = \"wills/%u\"\n";
@@ -55,6 +56,25 @@ fn a_delayed_will_of_a_user_who_is_no_more_is_not_published() {
     guarded.hang_up("reloaded");
     client.expect_end(ReasonCode::NotAuthorized);
     heir.expect_nothing_waiting();
+}
+
+#[test]
+fn will_of_an_unknown_user_is_logged_when_it_is_dropped() {
+    let stage = Stage::new();
+    stage.passwords("pw", &USERS);
+    stage.configure(&[("main", "pw", "")]);
+    let broker = stage.start();
+    let kept = broker.connect(as_user(with_will(ProtocolVersion::V5, "wills/bob", 0), "bob"));
+    let allowed = Connect { client_id: text("allowed"), ..with_will(ProtocolVersion::V5, "wills/alice", 0) };
+    let allowed = broker.connect(Connect { clean_start: true, ..as_user(allowed, "alice") });
+    drop(broker); // killed: both Wills are due
+    drop((kept, allowed));
+    stage.passwords("pw", &USERS[..1]);
+    let broker = stage.start_with(&["--log", "debug"]);
+    let dropped =
+        ["WARN", "Will dropped", "client=\"testator\"", "topic=\"wills/bob\"", "user or listener is not configured"];
+    broker.log().wait_for(&dropped, PATIENCE);
+    broker.log().wait_for(&["will published", "topic=\"wills/alice\""], PATIENCE);
 }
 
 fn heir(guarded: &Guarded) -> RawClient {

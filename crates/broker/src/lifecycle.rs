@@ -391,8 +391,8 @@ fn publish_kept_will(shared: &Shared, lease: &mut Lease, will: ChargedWill, now:
 
 /// Publishes a Will, if its client still may; when that is safe.
 pub(crate) fn publish_will(shared: &Shared, client: &Client, will: Will, now: Instant) -> SafeAt {
-    if !client.rights.may_publish_will(&will.topic) {
-        tracing::info!(client = ?client.id, topic = ?will.topic, "will is no longer authorized");
+    if let Err(reason) = client.rights.check_will(&will.topic) {
+        tracing::warn!(client = ?client.id, topic = ?will.topic, reason, "Will dropped");
         return SafeAt::NOW;
     }
     let publication = Publication {

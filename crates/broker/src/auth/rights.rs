@@ -68,8 +68,14 @@ impl Rights {
     }
 
     /// Asked at the time at which the Will is published: rights may have been taken away since CONNECT.
-    pub(crate) fn may_publish_will(&self, topic: &TopicName) -> bool {
-        self.allow(Action::Will(topic)) && self.standing() != Standing::Revoked
+    ///
+    /// # Errors
+    /// Why it may not be published, for the log.
+    pub(crate) fn check_will(&self, topic: &TopicName) -> Result<(), &'static str> {
+        if self.standing() == Standing::Revoked {
+            return Err("its user or listener is not configured");
+        }
+        if self.allow(Action::Will(topic)) { Ok(()) } else { Err("the ACL does not allow its topic") }
     }
 
     /// Judges a SUBSCRIBE by the filter behind `$share/name/`.

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io::{self, Write};
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,8 +50,8 @@ pub enum AdministrationError {
     Access(AccessError),
     /// There is no session with this Client Identifier.
     NoSuchSession(String),
-    /// The disk did not confirm the changes.
-    NotWritten,
+    /// The disk did not confirm the changes in this directory.
+    NotWritten(PathBuf),
     /// The output takes nothing.
     Output(io::Error),
 }
@@ -89,7 +89,7 @@ pub fn remove_sessions(
         let durable = Durable::open(directory, Sync::Always)?;
         remove(&durable, &selected)?;
         if !durable.flush(PATIENCE) {
-            return Err(AdministrationError::NotWritten);
+            return Err(AdministrationError::NotWritten(directory.to_owned()));
         }
     }
     print(&selected, out)?;
@@ -257,7 +257,9 @@ impl fmt::Display for AdministrationError {
             Self::Store(error) => error.fmt(f),
             Self::Access(error) => error.fmt(f),
             Self::NoSuchSession(client_id) => write!(f, "there is no session {client_id:?}; nothing was removed"),
-            Self::NotWritten => f.write_str("the disk did not confirm the changes: look at the directory again"),
+            Self::NotWritten(directory) => {
+                write!(f, "the disk did not confirm the changes in {}: list its sessions again", directory.display())
+            }
             Self::Output(error) => error.fmt(f),
         }
     }

@@ -23,7 +23,8 @@ impl Durable {
             return Vec::new();
         }
         found.unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot read the realms of the last run: listeners without the key `realm` get new ones");
+            let directory = self.directory.path().display();
+            tracing::warn!(%directory, %error, "cannot read the realms of the last run: listeners without the key `realm` get new ones");
             Vec::new()
         })
     }
@@ -35,6 +36,7 @@ impl Durable {
         let SafeAt { state, .. } = self.make(&changes);
         if !self.state.wait(state, PATIENCE) {
             tracing::warn!(
+                directory = %self.directory.path().display(),
                 "the realms of the listeners cannot be written: the next start may not know moved password files"
             );
         }
