@@ -112,6 +112,7 @@ impl Configured {
         let Some(fits) = checked else { return Answer::Refuse(ReasonCode::ServerBusy) };
         if fits && exists {
             proof.into_iter().for_each(|proof| self.proven.insert(proof, Instant::now()));
+            self.hashing.succeeded(address);
         } else {
             self.hashing.failed(address);
         }

@@ -12,16 +12,19 @@ use super::recent::RecentSet;
 /// Password checks are made slow on purpose. So many run at a time, on threads of their own, and the others wait.
 ///
 /// ```text
-///   address ──────────────────────┐
-///   address ──┐                   ├──► listener ──┐
-///   address ──┴─► failed lately ──┘               ├──► all ──► thread
-///   address ─────────────────────────► listener ──┘
+///   address, right lately ────────┐
+///   address ──┐                   │
+///   address ──┴─► unknown ────────┼──► listener ──┐
+///   address ──┐                   │               ├──► all ──► thread
+///   address ──┴─► failed lately ──┘               │
+///   address, right lately ───────────► listener ──┘
 /// ```
 ///
 /// Each queue lets as many on as checks may run at a time. So whoever connects with wrong passwords again and again
 /// has no more than these before those of another address, nor a listener before those of another one; and where
 /// nobody else waits, all threads are his. All addresses together from which a wrong password came lately have one queue
-/// more, so that a login from another address waits for few of their checks, however many addresses guess. Whoever does not wait any more is in no queue; of
+/// more, and so have all from which no right one came: a login from an address where one was right lately waits for few of
+/// their checks, however many addresses guess. Whoever does not wait any more is in no queue; of
 /// those that have closed their side, and may wait or not, few of an address are: see [`crate::half_closed`].
 #[derive(Debug)]
 pub(super) struct HashWorkers {
@@ -30,6 +33,8 @@ pub(super) struct HashWorkers {
     queues: Mutex<HashMap<Origin, Weak<Semaphore>>>,
     /// Addresses from which a wrong password came lately.
     failed: RecentSet<IpAddr>,
+    /// Addresses from which a right password came lately.
+    succeeded: RecentSet<IpAddr>,
     /// Memory for checks that do not run now: never allocated anew, since what many threads allocate and free stays theirs.
     memory: Mutex<Vec<Memory>>,
 }
@@ -43,6 +48,8 @@ enum Origin {
     Address(Arc<str>, IpAddr),
     /// All addresses at one listener from which a wrong password came lately.
     Failed(Arc<str>),
+    /// All addresses at one listener from which no password came lately.
+    Unknown(Arc<str>),
     Listener(Arc<str>),
 }
 
@@ -59,6 +66,7 @@ impl HashWorkers {
             all: Arc::new(Semaphore::new(workers)),
             queues: Mutex::default(),
             failed: RecentSet::new(ADDRESSES_MAX, FAILED_FOR),
+            succeeded: RecentSet::new(ADDRESSES_MAX, SUCCEEDED_FOR),
             memory: Mutex::default(),
         }
     }
@@ -92,15 +100,29 @@ impl HashWorkers {
         self.failed.insert(address, Instant::now());
     }
 
+    /// A right password came from this address.
+    pub(super) fn succeeded(&self, address: IpAddr) {
+        self.succeeded.insert(address, Instant::now());
+    }
+
+    /// The queue of addresses of which is known as much; `None` = a right password came from this one lately, and no wrong one.
+    fn shared_queue(&self, listener: &Arc<str>, address: IpAddr) -> Option<Arc<Semaphore>> {
+        let now = Instant::now();
+        if self.failed.contains(&address, now) {
+            return Some(self.queue(Origin::Failed(Arc::clone(listener))));
+        }
+        (!self.succeeded.contains(&address, now)).then(|| self.queue(Origin::Unknown(Arc::clone(listener))))
+    }
+
     async fn turn(&self, listener: &Arc<str>, address: IpAddr) -> Option<[Option<OwnedSemaphorePermit>; 4]> {
         let of_address = self.queue(Origin::Address(Arc::clone(listener), address)).acquire_owned().await.ok()?;
-        let of_failed = match self.failed.contains(&address, Instant::now()) {
-            true => Some(self.queue(Origin::Failed(Arc::clone(listener))).acquire_owned().await.ok()?),
-            false => None,
+        let of_alike = match self.shared_queue(listener, address) {
+            Some(queue) => Some(queue.acquire_owned().await.ok()?),
+            None => None,
         };
         let of_listener = self.queue(Origin::Listener(Arc::clone(listener))).acquire_owned().await.ok()?;
         let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
-        Some([Some(of_address), of_failed, Some(of_listener), Some(of_all)])
+        Some([Some(of_address), of_alike, Some(of_listener), Some(of_all)])
     }
 
     /// No check runs any more.
@@ -130,7 +152,9 @@ impl HashWorkers {
 
 /// How long an address is known by a wrong password, at least.
 const FAILED_FOR: Duration = Duration::from_secs(60);
-/// Such addresses, of a minute.
+/// How long an address is known by a right password, at least.
+const SUCCEEDED_FOR: Duration = Duration::from_secs(3600);
+/// Addresses of either kind, of such a time.
 const ADDRESSES_MAX: usize = 16_384;
 /// Blocks (KiB) that are kept from check to check; larger memory, which a password file may ask for, is given back.
 const KEPT_BLOCKS: usize = 32 * 1024;
@@ -215,6 +239,29 @@ mod tests {
         tasks.push(busy.wait("login", "l", [10, 0, 0, 2]).await);
         let ran = busy.free(tasks).await;
         assert_eq!(ran.iter().position(|&name| name == "login"), Some(1), "behind one of them");
+    }
+
+    /// Guesses from addresses that come for the first time.
+    #[tokio::test]
+    async fn login_from_known_address_overtakes_unknown_ones() {
+        let busy = Busy::new("l", [10, 0, 0, 1]).await;
+        let mut tasks = Vec::new();
+        for number in 0..100 {
+            tasks.push(busy.wait("guess", "l", [10, 0, 1, number]).await);
+        }
+        for number in 0..100 {
+            busy.workers.failed([10, 0, 2, number].into());
+            tasks.push(busy.wait("guess", "l", [10, 0, 2, number]).await);
+        }
+        busy.workers.succeeded([10, 0, 0, 2].into());
+        tasks.push(busy.wait("login", "l", [10, 0, 0, 2]).await);
+        // A right password does not make up for wrong ones.
+        busy.workers.succeeded([10, 0, 2, 7].into());
+        tasks.push(busy.wait("guess of a user", "l", [10, 0, 2, 7]).await);
+        let ran = busy.free(tasks).await;
+        let position = |wanted| ran.iter().position(|&name| name == wanted);
+        assert!(position("login") <= Some(2), "behind one of either kind at most: {ran:?}");
+        assert!(position("guess of a user") > Some(100), "{ran:?}");
     }
 
     #[tokio::test]
