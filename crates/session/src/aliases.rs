@@ -14,11 +14,13 @@ pub(crate) struct InboundAliases {
     /// Index = alias − 1; grows as far as the peer uses it, at most to the maximum.
     topics: Vec<Option<TopicName>>,
     maximum: u16,
+    /// Of all topics.
+    bytes: usize,
 }
 
 impl InboundAliases {
     pub(crate) fn new(maximum: u16) -> Self {
-        Self { topics: Vec::new(), maximum }
+        Self { topics: Vec::new(), maximum, bytes: 0 }
     }
 
     /// The topic that a PUBLISH means; remembers one that comes with an alias.
@@ -33,7 +35,14 @@ impl InboundAliases {
         if self.topics.len() <= index {
             self.topics.resize(index + 1, None);
         }
-        self.topics[index] = Some(topic.detach());
+        let place = &mut self.topics[index];
+        let bytes = self.bytes - place.as_ref().map_or(0, |before| before.as_bytes().len()) + topic.as_bytes().len();
+        let bytes_maximum = BYTES_MAX + usize::from(self.maximum) * TOPIC_BYTES_MAX;
+        if bytes > bytes_maximum {
+            return Err(Violation::TopicAliasBytes(bytes_maximum));
+        }
+        self.bytes = bytes;
+        *place = Some(topic.detach());
         Ok(topic)
     }
 }
@@ -50,9 +59,12 @@ impl OutboundAliases {
         Self { aliases: HashMap::new(), maximum }
     }
 
-    /// Alias for `topic`, and whether the peer knows it already; `None` when none is to be used. One that the
+    /// Alias for `topic`, and whether the peer knows it already; `None` when none is to be used, as for a long topic. One that the
     /// peer does not know is given by [`OutboundAliases::introduce`].
     pub(crate) fn find(&self, topic: &[u8]) -> Option<(NonZeroU16, bool)> {
+        if topic.len() > TOPIC_BYTES_MAX {
+            return None;
+        }
         if let Some(&alias) = self.aliases.get(topic) {
             return Some((alias, true));
         }
@@ -65,3 +77,8 @@ impl OutboundAliases {
         self.aliases.insert(topic.into(), alias);
     }
 }
+
+/// Longest topic that we give an alias, and bytes of topic that each alias gives the peer.
+const TOPIC_BYTES_MAX: usize = 256;
+/// Bytes of topics that the peer may introduce beside those.
+const BYTES_MAX: usize = 16 * 1024;

@@ -16,6 +16,8 @@ pub enum Violation {
     TopicAliasTooHigh(u16),
     /// A Topic Alias without topic that no PUBLISH has introduced.
     TopicAliasUnknown(u16),
+    /// Topics of all aliases together are longer than this, in bytes.
+    TopicAliasBytes(usize),
     /// A client's PUBLISH with a Subscription Identifier.
     SubscriptionIdentifier,
     /// More unacknowledged QoS 1 and 2 messages than the Receive Maximum.
@@ -55,6 +57,7 @@ impl Violation {
         match self {
             Self::Decode(error) => error.reason(),
             Self::TopicAliasTooHigh(_) => ReasonCode::TopicAliasInvalid,
+            Self::TopicAliasBytes(_) => ReasonCode::QuotaExceeded,
             Self::ReceiveMaximum(_) => ReasonCode::ReceiveMaximumExceeded,
             Self::MaximumQoS => ReasonCode::QoSNotSupported,
             Self::Retain => ReasonCode::RetainNotSupported,
@@ -95,7 +98,7 @@ impl Violation {
             Self::Unexpected(PacketType::Auth) => "MQTT-4.12.0-7",
             Self::Unexpected(_) => "MQTT 5.0 §2.1.2",
             Self::TopicAliasTooHigh(_) => "MQTT-3.2.2-17",
-            Self::TopicAliasUnknown(_) => "MQTT 5.0 §3.3.2.3.4",
+            Self::TopicAliasUnknown(_) | Self::TopicAliasBytes(_) => "MQTT 5.0 §3.3.2.3.4",
             Self::SubscriptionIdentifier => "MQTT-3.3.4-6",
             Self::ReceiveMaximum(_) => "MQTT-3.3.4-7",
             Self::MaximumQoS => "MQTT-3.2.2-11",
@@ -123,6 +126,7 @@ impl fmt::Display for Violation {
             Self::Unexpected(packet) => write!(f, "{packet} has no place here")?,
             Self::TopicAliasTooHigh(alias) => write!(f, "topic alias {alias} is above the maximum")?,
             Self::TopicAliasUnknown(alias) => write!(f, "topic alias {alias} stands for nothing")?,
+            Self::TopicAliasBytes(maximum) => write!(f, "topics of all aliases have more than {maximum} bytes")?,
             Self::SubscriptionIdentifier => write!(f, "subscription identifier in a client's PUBLISH")?,
             Self::ReceiveMaximum(maximum) => write!(f, "more than {maximum} unacknowledged messages")?,
             Self::MaximumQoS => write!(f, "QoS above the server's maximum")?,

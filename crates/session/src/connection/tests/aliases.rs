@@ -110,3 +110,29 @@ fn version_3_1_1_has_no_aliases() {
     let mut side = Side::new(Role::Server, ProtocolVersion::V311, sending(3), Session::new(), epoch());
     assert_eq!(sent(&mut side, &["a", "a"]), owned(&[("a", 0), ("a", 0)]));
 }
+
+#[test]
+fn long_topic_gets_no_alias() {
+    let mut side = Side::server(sending(9));
+    let long = "x".repeat(257);
+    let short = &long[1..];
+    let expected = [(&long[..], 0), (&long[..], 0), (short, 1), ("", 1)];
+    assert_eq!(sent(&mut side, &[&long, &long, short, short]), owned(&expected));
+}
+
+#[test]
+fn topics_of_aliases_are_bounded_in_bytes() {
+    for role in [Role::Server, Role::Client] {
+        let mut side = Side::new(role, ProtocolVersion::V5, taking(10), Session::new(), epoch());
+        // A topic that is given up does not count.
+        for _ in 0..100 {
+            assert_new(side.take(aliased(&"x".repeat(10_000), 1)));
+        }
+        for alias in 2..=10 {
+            assert_new(side.take(aliased(&"x".repeat(256), alias)));
+        }
+        assert_new(side.take(aliased("", 10)));
+        let result = side.take(aliased(&"x".repeat(17_000), 2));
+        assert_violation(result, Violation::TopicAliasBytes(16_384 + 10 * 256), 0x97);
+    }
+}
