@@ -15,6 +15,9 @@ const MIB: usize = 1 << 20;
 /// The header of a PUBLISH of QoS 0 with a MiB, and a little of it.
 const BEGINNING: &str = "30 80 80 40 00 01 74 00 00 00";
 
+/// Packets that are not charged have room within any bound.
+const SMALL_PACKETS: &str = "[connections]\npacket_bytes_maximum = 16384\nconnect_packet_bytes_maximum = 16384";
+
 fn without_keep_alive(id: &str) -> Connect {
     Connect { keep_alive: 0, ..Connect::new(ProtocolVersion::V5, text(id)) }
 }
@@ -60,19 +63,27 @@ fn packet_that_stands_still_ends_its_connection() {
 
 #[test]
 fn packet_without_memory_for_too_long_ends_its_connection() {
-    let broker = broker_with("[connections]\npacket_timeout_ms = 300\n[limits]\naddress_bytes_maximum = 2000000");
+    let broker = broker_with(
+        "[sys]\ninterval_seconds = 1\n[connections]\npacket_timeout_ms = 1000\npacket_bytes_maximum = 1048600\n\
+         [limits]\nloopback_address_bytes_maximum = 4200000",
+    );
+    // There is room for one of them, and none of them goes on.
+    let mut clients = (0..20).map(|number| broker.connect(without_keep_alive(&number.to_string()))).collect::<Vec<_>>();
+    clients.iter_mut().for_each(|client| client.send_bytes(&hex(BEGINNING)));
+    let reasons = clients.iter_mut().map(disconnected).collect::<Vec<_>>();
+    assert!(reasons.contains(&ReasonCode::QuotaExceeded), "{reasons:?}");
+    assert!(reasons.contains(&ReasonCode::KeepAliveTimeout), "{reasons:?}");
+    drop(clients);
+    wait_for(&broker, "memory/input/bytes", |bytes| bytes == 0);
     let mut client = broker.connect(without_keep_alive("client"));
-    client.send_bytes(&hex(BEGINNING));
-    assert_eq!(disconnected(&mut client), ReasonCode::QuotaExceeded);
-    let mut client = broker.connect(without_keep_alive("client"));
-    let payload = Bytes::from(vec![b'x'; MIB / 4]);
+    let payload = Bytes::from(vec![b'x'; MIB]);
     client.send(&Packet::Publish(Publish { payload, ..message("nobody", "") }));
     client.settle();
 }
 
 #[test]
 fn large_packets_of_one_address_take_turns() {
-    let broker = broker_with("[sys]\ninterval_seconds = 1\n[limits]\naddress_bytes_maximum = 10000000");
+    let broker = broker_with("[sys]\ninterval_seconds = 1\n[limits]\nloopback_address_bytes_maximum = 16777216");
     std::thread::scope(|scope| {
         for number in 0..12 {
             let broker = &broker;
@@ -93,13 +104,15 @@ fn large_packets_of_one_address_take_turns() {
 
 #[test]
 fn sessions_and_subscriptions_of_an_address_share_its_memory() {
-    let broker = broker_with("[limits]\naddress_bytes_maximum = 28000\n[sys]\ninterval_seconds = 1");
+    let broker = broker_with(&format!(
+        "{SMALL_PACKETS}\n[limits]\nloopback_address_bytes_maximum = 37400\n[sys]\ninterval_seconds = 1"
+    ));
     let filter = |number: usize| format!("{number}{}/+", "/a".repeat(100));
     let granted = |client: &mut RawClient, number| {
         client.subscribe_to(None, vec![subscription(&filter(number), QoS::AtMostOnce)])[0] == ReasonCode::Success
     };
     let (mut first, mut second) = (broker.v5("first"), broker.v5("second"));
-    assert!(granted(&mut first, 1), "within three quarters of 28,000 bytes");
+    assert!(granted(&mut first, 1), "within nine sixteenths of 37,400 bytes");
     assert!(!granted(&mut second, 2), "beyond them");
     wait_for(&broker, "memory/subscriptions/refused", |refused| refused == 1);
     first.disconnect();
@@ -132,10 +145,15 @@ fn what_is_stored_is_charged_again_after_a_restart() {
     let least = [10 * 2048, 10 * 512, 10 * 8192];
     begun(&broker, &least);
     drop(broker);
-    // A bound that is far below: nothing is refused that is there.
-    let config = ConfigFile::new("[sys]\ninterval_seconds = 1\n[limits]\naddress_bytes_maximum = 2000");
     let broker = data.start_with(&["--config", config.path()]);
     begun(&broker, &least);
+    drop(broker);
+    // A bound that is far below: nothing is refused that is there, and nothing new is taken.
+    let config = ConfigFile::new(&format!("{SMALL_PACKETS}\n[limits]\nloopback_address_bytes_maximum = 2000"));
+    let broker = data.start_with(&["--config", config.path()]);
+    let mut newcomer = broker.open(ProtocolVersion::V5);
+    newcomer.send(&Packet::Connect(Box::new(lasting(ProtocolVersion::V5, "newcomer"))));
+    assert!(matches!(newcomer.receive(), Packet::ConnAck(connack) if connack.reason == ReasonCode::QuotaExceeded));
     let mut client = broker.connect(lasting(ProtocolVersion::V5, "session-0"));
     (0..1100).for_each(|_| drop(client.receive_message()));
     client.expect_nothing_waiting();

@@ -21,11 +21,7 @@ pub(crate) struct Memory {
     limits: MemoryLimits,
     /// Looked up once per connection. An account removes itself when its last charge and last connection are gone.
     accounts: DashMap<Owner, Weak<Account>>,
-    /// Bytes of all kinds. Relaxed, as all counters here: they guard no other memory, and a race lets a few bytes too
-    /// many in.
-    used: AtomicUsize,
-    /// Of these, bytes of kinds that pass.
-    passing: AtomicUsize,
+    /// Relaxed, as all counters here: they guard no other memory, and a race lets a few bytes too many in.
     kinds: [KindUsage; Kind::ALL.len()],
 }
 
@@ -34,10 +30,25 @@ pub(crate) struct Memory {
 pub(crate) struct MemoryLimits {
     /// Of all accounts together.
     pub(crate) all: usize,
-    /// Of one authenticated user.
+    /// Of one authenticated user; 0 = that of all.
     pub(crate) user: usize,
-    /// Of all anonymous clients of one network address.
+    /// Of all anonymous clients of one network address; 0 = that of all.
     pub(crate) address: usize,
+    /// The same for each loopback address.
+    pub(crate) loopback_address: usize,
+}
+
+/// Each part of a bound has kinds of its own, so that none takes another's room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// Of sessions, for as long as they last.
+    Lasting,
+    /// Caches: without room a publisher does without.
+    Cached,
+    /// Packets under way: without room they are not read.
+    Input,
+    /// Messages that the disk does not have: without room no more are read.
+    Unacknowledged,
 }
 
 /// Purpose of a charge.
@@ -72,9 +83,8 @@ pub(crate) struct Account {
     memory: Arc<Memory>,
     owner: Owner,
     maximum: usize,
-    bytes: AtomicUsize,
-    /// Of these, bytes of kinds that pass.
-    passing: AtomicUsize,
+    /// Bytes of each [`Part`].
+    parts: [AtomicUsize; Part::COUNT],
     /// Each adds [`SESSION_ALLOWANCE`] to the maximum.
     sessions: AtomicUsize,
     /// The log has a line on a refusal.
@@ -88,10 +98,8 @@ pub(crate) enum Owner {
     User(Arc<str>, Text),
     /// Network address of anonymous clients.
     Address(IpAddr),
-    /// Anonymous clients of the last run that have not come back: nobody knows their addresses. Bounded in all only.
+    /// Anonymous clients of the last run whose addresses are not on disk. Bounded in all only.
     Restored,
-    /// Messages that wait with share groups. They belong to no single client, and have a quarter of the whole.
-    Groups,
 }
 
 /// Bytes of an account, given back on drop.
@@ -110,19 +118,13 @@ pub(crate) struct OverLimit;
 impl Memory {
     pub(crate) fn new(limits: MemoryLimits) -> Arc<Self> {
         let kinds = Default::default();
-        Arc::new(Self {
-            limits,
-            accounts: DashMap::new(),
-            used: AtomicUsize::new(0),
-            passing: AtomicUsize::new(0),
-            kinds,
-        })
+        Arc::new(Self { limits, accounts: DashMap::new(), kinds })
     }
 
     /// Without any bound.
     #[cfg(test)]
     pub(crate) fn unlimited() -> Arc<Self> {
-        Self::new(MemoryLimits { all: usize::MAX, user: usize::MAX, address: usize::MAX })
+        Self::new(MemoryLimits { all: usize::MAX, user: 0, address: 0, loopback_address: 0 })
     }
 
     /// The account of a client that has proved to be `identity` and comes from `address`, if that is known.
@@ -136,19 +138,19 @@ impl Memory {
 
     pub(crate) fn account(self: &Arc<Self>, owner: Owner) -> Arc<Account> {
         let new = || {
-            let MemoryLimits { all, user, address } = self.limits;
-            let maximum = match owner {
+            let MemoryLimits { all, user, address, loopback_address } = self.limits;
+            let maximum = match &owner {
                 Owner::User(..) => user,
+                Owner::Address(from) if from.to_canonical().is_loopback() => loopback_address,
                 Owner::Address(_) => address,
-                Owner::Restored => all,
-                Owner::Groups => all / 4,
+                Owner::Restored => 0,
             };
+            let maximum = if maximum == 0 { all } else { maximum };
             Arc::new(Account {
                 memory: Arc::clone(self),
                 owner: owner.clone(),
                 maximum,
-                bytes: AtomicUsize::new(0),
-                passing: AtomicUsize::new(0),
+                parts: Default::default(),
                 sessions: AtomicUsize::new(0),
                 is_logged: AtomicBool::new(false),
             })
@@ -169,7 +171,11 @@ impl Memory {
 
     /// Bytes of all kinds.
     pub(crate) fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
+        self.by_kind().map(|(_, bytes, _)| bytes).sum()
+    }
+
+    fn used_of(&self, part: Part) -> usize {
+        self.by_kind().filter(|(kind, ..)| kind.part() == part).map(|(_, bytes, _)| bytes).sum()
     }
 
     /// Each kind with its bytes, and how often it was refused.
@@ -204,56 +210,52 @@ impl Account {
         !self.has_room(Kind::Input, 1)
     }
 
-    /// Bytes that are charged now.
-    #[cfg(test)]
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
+    /// That of anonymous clients.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        match self.owner {
+            Owner::Address(address) => Some(address),
+            Owner::User(..) | Owner::Restored => None,
+        }
     }
 
-    /// Memory that passes has a quarter of each bound, and the rest is for memory that lasts. So an owner with many
-    /// subscriptions can publish, and one with many packets under way can connect.
+    /// Bytes that are charged now.
+    pub(crate) fn bytes(&self) -> usize {
+        self.parts.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// The owner keeps to its bound, and leaves room in that of all.
     fn has_room(&self, kind: Kind, bytes: usize) -> bool {
-        let memory = &self.memory;
-        let passing = self.passing.load(Ordering::Relaxed);
-        let all_passing = memory.passing.load(Ordering::Relaxed);
-        if kind.is_passing() {
-            return passing.saturating_add(bytes) <= self.maximum / 4
-                && all_passing.saturating_add(bytes) <= memory.limits.all / 4;
+        let part = kind.part();
+        let of_owner = self.parts[part as usize].load(Ordering::Relaxed).saturating_add(bytes);
+        let of_all = self.memory.used_of(part).saturating_add(bytes);
+        let (owner_maximum, all_maximum) = (part.of(self.maximum), part.of(self.memory.limits.all));
+        if part != Part::Lasting {
+            return of_owner <= owner_maximum && of_all <= all_maximum;
         }
         let allowance = self.sessions.load(Ordering::Relaxed).saturating_mul(SESSION_ALLOWANCE);
-        let lasting = self.bytes.load(Ordering::Relaxed).saturating_sub(passing);
-        lasting.saturating_add(bytes) <= (self.maximum - self.maximum / 4).saturating_add(allowance)
-            && memory.used().saturating_sub(all_passing).saturating_add(bytes)
-                <= memory.limits.all - memory.limits.all / 4
+        // Sessions alone give nobody more than half of the whole.
+        let raised = owner_maximum.saturating_add(allowance).min(owner_maximum.max(all_maximum / 2));
+        let kept_free = if of_owner <= SMALL_OWNER { 0 } else { all_maximum / 8 };
+        of_owner <= raised && of_all <= all_maximum - kept_free
     }
 
     #[cold]
     fn refuse(&self, kind: Kind) -> OverLimit {
         self.memory.kinds[kind as usize].refused.fetch_add(1, Ordering::Relaxed);
         if !self.is_logged.swap(true, Ordering::Relaxed) {
-            let bytes = self.bytes.load(Ordering::Relaxed);
+            let bytes = self.bytes();
             tracing::warn!(owner = %self.owner, kind = kind.name(), bytes, "memory limit reached: further requests are refused");
         }
         OverLimit
     }
 
     fn add(&self, kind: Kind, bytes: usize) {
-        if kind.is_passing() {
-            self.passing.fetch_add(bytes, Ordering::Relaxed);
-            self.memory.passing.fetch_add(bytes, Ordering::Relaxed);
-        }
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.memory.used.fetch_add(bytes, Ordering::Relaxed);
+        self.parts[kind.part() as usize].fetch_add(bytes, Ordering::Relaxed);
         self.memory.kinds[kind as usize].bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn subtract(&self, kind: Kind, bytes: usize) {
-        if kind.is_passing() {
-            self.passing.fetch_sub(bytes, Ordering::Relaxed);
-            self.memory.passing.fetch_sub(bytes, Ordering::Relaxed);
-        }
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.memory.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.parts[kind.part() as usize].fetch_sub(bytes, Ordering::Relaxed);
         self.memory.kinds[kind as usize].bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
@@ -335,9 +337,13 @@ impl Kind {
         Self::Backlog,
     ];
 
-    /// Whether such memory is given back as soon as the client or the disk goes on.
-    fn is_passing(self) -> bool {
-        matches!(self, Self::Input | Self::Unacknowledged)
+    fn part(self) -> Part {
+        match self {
+            Self::Sessions | Self::Subscriptions | Self::Wills | Self::Backlog => Part::Lasting,
+            Self::Routes => Part::Cached,
+            Self::Input => Part::Input,
+            Self::Unacknowledged => Part::Unacknowledged,
+        }
     }
 
     /// In topics below `$SYS/broker/` and in the log.
@@ -354,28 +360,52 @@ impl Kind {
     }
 }
 
+/// The least bound in which there is room for a packet of this size.
+pub(crate) fn room_for_packet(bytes: u64) -> u64 {
+    if bytes > UNCHARGED_PACKET as u64 { bytes.div_ceil(4).saturating_mul(16) } else { 0 }
+}
+
+impl Part {
+    const COUNT: usize = 4;
+
+    /// This part of a bound.
+    fn of(self, maximum: usize) -> usize {
+        let sixteenths = match self {
+            Self::Lasting => 9,
+            Self::Cached => 2,
+            Self::Input => 4,
+            Self::Unacknowledged => 1,
+        };
+        // Not more than `usize` has, as in tests.
+        (maximum / 16).saturating_mul(sixteenths)
+    }
+}
+
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::User(_, name) => write!(f, "user {name:?}"),
             Self::Address(address) => write!(f, "address {address}"),
-            Self::Groups => f.write_str("share groups"),
             Self::Restored => f.write_str("anonymous clients of the last run"),
         }
     }
 }
 
-/// Bytes that each session adds to the maximum of its owner's account: the session itself and a few short
-/// subscriptions. The number of sessions has limits of its own, so honest clients of one address do not share one small
+/// Bytes that each session adds to the maximum of its owner's account, as long as that is less than half of the whole: the
+/// session itself and a few short subscriptions. The number of sessions has limits of its own, so honest clients of one address do not share one small
 /// bound however many they are.
 pub(crate) const SESSION_ALLOWANCE: usize = 4096;
+/// Packets up to this size are not charged: their number is bounded by that of connections.
+pub(crate) const UNCHARGED_PACKET: usize = 16 * 1024;
+/// An owner below it finds room where others have taken all but an eighth of the whole.
+const SMALL_OWNER: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn memory() -> Arc<Memory> {
-        Memory::new(MemoryLimits { all: 40_000, user: 20_000, address: 4000 })
+        Memory::new(MemoryLimits { all: 40_000, user: 20_000, address: 4000, loopback_address: 0 })
     }
 
     fn address(last: u8) -> Owner {
@@ -396,12 +426,11 @@ mod tests {
         assert_eq!((account.bytes(), used(&memory)), (600, 600));
         assert_eq!(charge.resize(1001), Err(OverLimit));
         assert_eq!(charge.bytes(), 600, "a refused charge stays as it is");
-        assert_eq!(account.charge(Kind::Unacknowledged, 401).err(), Some(OverLimit));
         assert_eq!(charge.resize(100), Ok(()));
-        assert!(account.charge(Kind::Unacknowledged, 900).is_ok());
+        assert!(account.charge(Kind::Input, 900).is_ok());
         assert_eq!((account.bytes(), used(&memory)), (100, 100));
         let refused = memory.by_kind().filter(|(.., refused)| *refused > 0).map(|(kind, ..)| kind);
-        assert_eq!(refused.collect::<Vec<_>>(), [Kind::Input, Kind::Unacknowledged]);
+        assert_eq!(refused.collect::<Vec<_>>(), [Kind::Input]);
         drop(charge);
         assert_eq!((account.bytes(), used(&memory)), (0, 0));
     }
@@ -424,14 +453,50 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_and_what_lasts_do_not_take_each_other_s_room() {
+    fn parts_do_not_take_each_other_s_room() {
         let memory = memory();
         let account = memory.account(address(1));
-        let _packet = account.charge(Kind::Input, 1000).unwrap();
-        assert!(account.charge(Kind::Unacknowledged, 1).is_err());
-        let _subscriptions = account.charge(Kind::Subscriptions, 3000).unwrap();
+        let parts =
+            [(Kind::Input, 1000), (Kind::Unacknowledged, 250), (Kind::Routes, 500), (Kind::Subscriptions, 2250)];
+        let charges = parts.map(|(kind, bytes)| {
+            let charge = account.charge(kind, bytes).unwrap();
+            assert!(account.charge(kind, 1).is_err(), "{kind:?}");
+            charge
+        });
         assert!(account.charge(Kind::Wills, 1).is_err());
         assert_eq!((account.bytes(), used(&memory)), (4000, 4000));
+        drop(charges);
+        // What is charged whatever the limits say starves no packet.
+        let _held = account.charge_always(Kind::Unacknowledged, 10_000);
+        assert!(account.charge(Kind::Input, 1000).is_ok());
+    }
+
+    #[test]
+    fn loopback_has_a_bound_of_its_own() {
+        let memory = memory();
+        for (address, maximum) in [([127, 0, 0, 1], 22_500), ([10, 0, 0, 1], 2250)] {
+            let account = memory.account(Owner::Address(address.into()));
+            let mut charge = account.charge(Kind::Subscriptions, 2250).unwrap();
+            assert!(charge.may_become(maximum), "{address:?}");
+            assert_eq!(charge.resize(2251).is_ok(), maximum > 2250, "{address:?}");
+        }
+    }
+
+    #[test]
+    fn sessions_give_nobody_more_than_half_of_the_whole() {
+        let memory = Memory::new(MemoryLimits { all: 16 << 20, user: 0, address: 1 << 20, loopback_address: 0 });
+        let half = (9 << 20) / 2;
+        let sessions = |last| {
+            let account = memory.account(address(last));
+            let charges = std::iter::repeat_with(|| account.charge(Kind::Sessions, 2048)).map_while(Result::ok);
+            charges.take(10_000).collect::<Vec<_>>()
+        };
+        let first = sessions(1);
+        assert_eq!(memory.account(address(1)).bytes(), half);
+        let second = sessions(2);
+        assert_eq!(memory.account(address(2)).bytes(), half - (9 << 20) / 8, "an eighth is for small owners");
+        assert!(memory.account(address(3)).charge(Kind::Sessions, SMALL_OWNER).is_ok());
+        drop((first, second));
     }
 
     #[test]
@@ -439,10 +504,10 @@ mod tests {
         let memory = memory();
         let account = memory.account(address(1));
         let session = account.charge(Kind::Sessions, 2000).unwrap();
-        assert!(account.charge(Kind::Subscriptions, 3000 + SESSION_ALLOWANCE - 2000).is_ok());
-        assert!(account.charge(Kind::Subscriptions, 3001 + SESSION_ALLOWANCE - 2000).is_err());
+        assert!(account.charge(Kind::Subscriptions, 2250 + SESSION_ALLOWANCE - 2000).is_ok());
+        assert!(account.charge(Kind::Subscriptions, 2251 + SESSION_ALLOWANCE - 2000).is_err());
         drop(session);
-        assert!(account.charge(Kind::Subscriptions, 3001).is_err());
+        assert!(account.charge(Kind::Subscriptions, 2251).is_err());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::expiry::ExpiryQueue;
 use crate::half_closed::HalfClosed;
 use crate::log_limiter::LogLimiter;
 use crate::long_ends::LongEnds;
-use crate::memory::{Memory, Owner};
+use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::outbox::{Budget, Outbox, OutboxCommon, OutboxLimits, WhenFull};
 use crate::registry::{AddressQuota, Client, ClientRegistry, RememberedSpeeds};
@@ -89,7 +89,6 @@ impl Shared {
         let budget = Arc::new(Budget::new(config.queue_total_bytes_maximum()));
         let memory = Memory::new(config.memory_limits());
         let groups = GroupQueues {
-            account: memory.account(Owner::Groups),
             keys: KeyHasher::new(&durable.as_ref().map_or_else(durable::new_secret, |durable| durable.hash_key())),
             limits: queue_limits(&config, durable.is_some()),
             budget: Arc::clone(&budget),

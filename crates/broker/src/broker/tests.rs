@@ -5,6 +5,7 @@ mod collected;
 mod in_memory;
 mod long_ends;
 mod outstanding;
+mod owners;
 mod rights;
 mod share_backlog;
 mod taken_over;

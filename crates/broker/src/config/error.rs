@@ -34,6 +34,19 @@ impl ConfigError {
         Self { file: None, line: None, message: format!("listeners: two of them are called {name:?}") }
     }
 
+    /// Largest packets of this size would never be read.
+    pub(super) fn packet_without_room(
+        (size_key, size): (&str, u64),
+        (bound_key, bound): (&str, u64),
+        needed: u64,
+    ) -> Self {
+        let message = format!(
+            "connections.{size_key}: {size} bytes need limits.{bound_key} to be at least {needed}: \
+             a quarter of limits.{bound_key} ({bound}) is for packets"
+        );
+        Self { file: None, line: None, message }
+    }
+
     pub(super) fn in_file(self, path: &Path) -> Self {
         Self { file: Some(path.to_owned()), ..self }
     }

@@ -27,7 +27,7 @@ pub use crate::router::{NamePattern, OrderingKey, ShareRule, UnknownKey};
 
 use crate::admission::AdmissionLimits;
 use crate::auth::AclRule;
-use crate::memory::MemoryLimits;
+use crate::memory::{MemoryLimits, room_for_packet};
 use crate::registry::{SessionLimits, SpeedLimits, SubscriptionLimits};
 use crate::router::{DecisionLimits, ShareRules};
 use crate::token_bucket::Rate;
@@ -117,7 +117,31 @@ impl Config {
                 return Err(ConfigError::two_listeners(&listener.name()));
             }
         }
+        config.check_packet_sizes()?;
         Ok(config)
+    }
+
+    /// The largest packets find room in each account.
+    fn check_packet_sizes(&self) -> Result<(), ConfigError> {
+        let (connections, limits) = (&self.connections, &self.limits);
+        let sizes = [
+            ("packet_bytes_maximum", connections.packet_bytes_maximum.get()),
+            ("connect_packet_bytes_maximum", connections.connect_packet_bytes_maximum.get()),
+        ];
+        let bounds = [
+            ("bytes_maximum", limits.bytes_maximum.get()),
+            ("user_bytes_maximum", limits.user_bytes_maximum.get()),
+            ("address_bytes_maximum", limits.address_bytes_maximum.get()),
+            ("loopback_address_bytes_maximum", limits.loopback_address_bytes_maximum.get()),
+        ];
+        for (size_key, size) in sizes {
+            let needed = room_for_packet(size);
+            let too_low = bounds.iter().find(|&&(_, bound)| bound > 0 && bound < needed);
+            if let Some((bound_key, bound)) = too_low {
+                return Err(ConfigError::packet_without_room((size_key, size), (bound_key, *bound), needed));
+            }
+        }
+        Ok(())
     }
 
     /// All listeners: those of `listen` first.
@@ -241,11 +265,13 @@ impl Config {
     }
 
     pub(crate) fn memory_limits(&self) -> MemoryLimits {
-        let Limits { bytes_maximum, user_bytes_maximum, address_bytes_maximum } = &self.limits;
+        let Limits { bytes_maximum, user_bytes_maximum, address_bytes_maximum, loopback_address_bytes_maximum } =
+            &self.limits;
         MemoryLimits {
             all: bytes_maximum.get() as usize,
             user: user_bytes_maximum.get() as usize,
             address: address_bytes_maximum.get() as usize,
+            loopback_address: loopback_address_bytes_maximum.get() as usize,
         }
     }
 
@@ -436,6 +462,31 @@ mod tests {
             assert_eq!(error.lines().count(), 1, "one line: {error}");
         }
         assert!(Config::parse("listen = []").is_err());
+    }
+
+    #[test]
+    fn packet_size_without_room_names_both_keys() {
+        for (size, size_key, bound, bound_key) in [
+            (64 << 20, "packet_bytes_maximum", 48 << 20, "address_bytes_maximum"),
+            (4 << 20, "packet_bytes_maximum", (16 << 20) - 1, "loopback_address_bytes_maximum"),
+            (4 << 20, "packet_bytes_maximum", (16 << 20) - 1, "user_bytes_maximum"),
+            (4 << 20, "packet_bytes_maximum", (16 << 20) - 1, "bytes_maximum"),
+            (20 << 20, "connect_packet_bytes_maximum", 79 << 20, "address_bytes_maximum"),
+        ] {
+            let text = |bound| format!("[connections]\n{size_key} = {size}\n[limits]\n{bound_key} = {bound}\n");
+            let error = Config::parse(&text(bound)).unwrap_err().to_string();
+            let keys = [format!("connections.{size_key}: {size}"), format!("limits.{bound_key} ({bound})")];
+            assert!(keys.iter().all(|key| error.contains(key)), "{error}");
+            assert!(error.contains(&format!("{}", size * 4)), "{error}");
+        }
+        // Small packets are not charged, and 0 is no bound.
+        for text in [
+            "[connections]\npacket_bytes_maximum = 16384\nconnect_packet_bytes_maximum = 16384\n[limits]\nbytes_maximum = 1024",
+            "[connections]\npacket_bytes_maximum = 268435460\n[limits]\nuser_bytes_maximum = 0\naddress_bytes_maximum = 0\n\
+             loopback_address_bytes_maximum = 0",
+        ] {
+            Config::parse(text).unwrap();
+        }
     }
 
     #[test]

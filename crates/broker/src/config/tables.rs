@@ -195,8 +195,9 @@ impl Default for Retained {
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
     pub(super) bytes_maximum: Ranged<1024, 1_099_511_627_776>,
-    pub(super) user_bytes_maximum: Ranged<1024, 1_099_511_627_776>,
-    pub(super) address_bytes_maximum: Ranged<1024, 1_099_511_627_776>,
+    pub(super) user_bytes_maximum: Ranged<0, 1_099_511_627_776>,
+    pub(super) address_bytes_maximum: Ranged<0, 1_099_511_627_776>,
+    pub(super) loopback_address_bytes_maximum: Ranged<0, 1_099_511_627_776>,
 }
 
 impl Default for Limits {
@@ -205,6 +206,7 @@ impl Default for Limits {
             bytes_maximum: Ranged(2 << 30),
             user_bytes_maximum: Ranged(256 << 20),
             address_bytes_maximum: Ranged(48 << 20),
+            loopback_address_bytes_maximum: Ranged(48 << 20),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -216,7 +217,7 @@ impl Loading<'_> {
         let mut lease = client.try_lease().expect("nobody else knows of it yet");
         let state = &mut *lease.state;
         state.established = true;
-        let account = shared.memory.account_of(&principal.identity, None);
+        let account = shared.memory.account_of(&principal.identity, record.address.map(IpAddr::from));
         state.charge = Some(account.charge_always(Kind::Sessions, session_bytes(client_id.len(), true)));
         client.outbox.charge_to(&account);
         let (session, queue, partly_refused) = self.messages_of(&record);
@@ -347,7 +348,9 @@ impl Loading<'_> {
                 record.due = self.clock.to_wall(Some(due));
                 self.changes.put(Table::Wills, will_key(client_id.as_bytes(), number), record.encode());
             }
-            let account = shared.memory.account_of(&client.rights.principal().identity, None);
+            let account = client.outbox.account();
+            let account =
+                account.unwrap_or_else(|| shared.memory.account_of(&client.rights.principal().identity, None));
             let will = ChargedWill::restored(record.will, &account);
             lease.state.will = Some(Box::new(PendingWill { will, due }));
             lease.state.kept_will = Some(number);

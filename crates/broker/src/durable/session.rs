@@ -152,7 +152,10 @@ fn record(lease: &Lease, number: NonZeroU64, expiry: SessionExpiry, ended_at: Op
     // Nothing is counted where it lasts for ever, and nothing need be written.
     let ended = if expiry == u32::MAX { 0 } else { WallClock::now().to_wall(ended_at) };
     let owner = Owner::from(&*lease.client.rights.principal());
-    let address = lease.state.counted.as_ref().map(|counted| match counted.address() {
+    let counted = lease.state.counted.as_ref().map(|counted| counted.address());
+    // An address without a bound for sessions has one for memory.
+    let address = counted.or_else(|| lease.client.outbox.account().and_then(|account| account.address()));
+    let address = address.map(|address| match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,
     });

@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn small_messages_count_their_records_and_places() {
-        let account = crate::memory::Memory::unlimited().account(crate::memory::Owner::Groups);
+        let account = crate::memory::Memory::unlimited().account(crate::memory::Owner::Restored);
         let mut tail = Tail::default();
         (1..=10_000).for_each(|sequence| tail.add(Sequence(sequence), 1));
         assert_eq!((tail.bytes(), tail.disk_bytes()), (10_000, 650_000));

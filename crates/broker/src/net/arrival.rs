@@ -13,7 +13,7 @@ use super::connection::ConnectionTask;
 use super::ending::End;
 use super::sending::OUT_FULL;
 use super::stream::Stream;
-use crate::memory::{Charge, Kind};
+use crate::memory::{Charge, Kind, UNCHARGED_PACKET};
 
 /// Boxed, and there only while a packet is under way and for one deadline after it.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub(super) struct Arrival {
     missing: usize,
     /// Of then, when the deadline was set; `None` = a whole packet has arrived since.
     missing_at_mark: Option<usize>,
+    /// Deadlines in a row that it has missed while its client left our output unread.
+    unread_deadlines: u8,
     /// The account has no room: the client is not read from.
     is_starved: bool,
     deadline: Pin<Box<Sleep>>,
@@ -93,7 +95,8 @@ impl<S: Stream> ConnectionTask<S> {
     }
 
     /// Whether a packet is under way and stands still, asked while the connection has nothing to do. A deadline that the
-    /// client keeps, or cannot keep because of us, begins anew.
+    /// client keeps, or cannot keep because of us, begins anew. So do two in a row while the client does not read: it is not
+    /// read from then, and may be about to.
     #[inline]
     pub(super) fn is_overdue(&mut self, context: &mut Context<'_>) -> bool {
         (self.arrival.is_some() || !self.transport.input.is_empty()) && self.has_stalled(context)
@@ -107,10 +110,15 @@ impl<S: Stream> ConnectionTask<S> {
                 self.arrival = None;
                 return false;
             }
-            let is_our_fault = self.waits_for_us() || self.throttle.is_paused() || self.transport.out.len() >= OUT_FULL;
+            let is_our_fault = self.waits_for_us() || self.throttle.is_paused();
+            let is_unread = self.transport.out.len() >= OUT_FULL;
             let arrival = self.arrival();
             let has_progressed = arrival.missing_at_mark.is_none_or(|before| arrival.missing + PROGRESS <= before);
-            if !is_our_fault && !has_progressed {
+            if is_our_fault || has_progressed {
+                arrival.unread_deadlines = 0;
+            } else if is_unread && arrival.unread_deadlines < UNREAD_DEADLINES_MAX {
+                arrival.unread_deadlines += 1;
+            } else {
                 return true;
             }
             arrival.missing_at_mark = Some(arrival.missing);
@@ -149,6 +157,7 @@ impl Arrival {
             size: 0,
             missing: 0,
             missing_at_mark: Some(0),
+            unread_deadlines: 0,
             is_starved: false,
             deadline: Box::pin(tokio::time::sleep(timeout)),
             retry: None,
@@ -156,9 +165,11 @@ impl Arrival {
     }
 }
 
-/// Packets up to this size are not charged: their number is bounded by that of connections.
-pub(super) const FREE_BYTES: usize = 16 * 1024;
+/// See [`UNCHARGED_PACKET`].
+pub(super) const FREE_BYTES: usize = UNCHARGED_PACKET;
 /// Bytes that a packet under way has to bring within one deadline, if it has so many left.
 const PROGRESS: usize = 32 * 1024;
+/// Deadlines in a row that a packet may miss while its client does not read.
+const UNREAD_DEADLINES_MAX: u8 = 2;
 /// How often an account without room is asked again.
-const RETRY: Duration = Duration::from_millis(100);
+pub(super) const RETRY: Duration = Duration::from_millis(100);

@@ -14,15 +14,16 @@ use tenbin_codec::{
 use tenbin_session::handshake::negotiate;
 use tenbin_session::{Connection, Restored, Role, Session, SessionExpiry};
 
+use super::arrival::{FREE_BYTES, RETRY};
 use super::authentication::{self, Refusal};
 use super::reauthentication::Reauthentication;
 use super::storing;
 use super::transport::Transport;
 use super::weight::{DEFAULT_WEIGHT, weight_in};
-use crate::auth::{Action, AuthRequest, Principal, Standing, enforcement};
+use crate::auth::{Action, AuthRequest, Identity, Principal, Standing, enforcement};
 use crate::durable::{SafeAt, Stored, UnderWay, place};
 use crate::lifecycle::{self, Beginning, Begun, NotBegun};
-use crate::memory::{Kind, OverLimit};
+use crate::memory::{Charge, Kind, OverLimit};
 use crate::registry::{ChargedWill, Claimed, Lease, NoClaim, OverQuota, session_bytes};
 use crate::shared::Shared;
 
@@ -55,7 +56,7 @@ pub(super) async fn accept<S: Stream>(
     let timeout = shared.config.connect_timeout();
     let deadline = tokio::time::Instant::now() + timeout;
     let connect = tokio::select! {
-        connect = tokio::time::timeout_at(deadline, read_connect(transport, &mut decoder)) => connect,
+        connect = tokio::time::timeout_at(deadline, read_connect(shared, transport, &mut decoder, peer)) => connect,
         () = shared.stopped() => return None,
     };
     let connect = match connect {
@@ -99,10 +100,14 @@ enum NoConnect {
     Closed(io::Error),
 }
 
+/// A large CONNECT is read only after the account of its address has room for it.
 async fn read_connect<S: Stream>(
+    shared: &Shared,
     transport: &mut Transport<S>,
     decoder: &mut Decoder,
+    peer: SocketAddr,
 ) -> Result<Box<Connect>, NoConnect> {
+    let mut charge = None;
     loop {
         match decoder.decode(&mut transport.input) {
             Ok(Decoded::Packet(Packet::Connect(connect))) => return Ok(connect),
@@ -110,7 +115,13 @@ async fn read_connect<S: Stream>(
             Ok(Decoded::Packet(packet)) => {
                 return Err(NoConnect::Decode(DecodeError::ConnectExpected(packet.packet_type())));
             }
-            Ok(Decoded::NeedMore(_)) => {}
+            Ok(Decoded::NeedMore(missing)) => {
+                let size = transport.input.len() + missing;
+                if size > FREE_BYTES && charge.is_none() {
+                    charge = Some(charge_connect(shared, peer, size).await);
+                    transport.input.reserve(missing);
+                }
+            }
             Err(error) => return Err(NoConnect::Decode(error)),
         }
         match transport.read().await {
@@ -118,6 +129,17 @@ async fn read_connect<S: Stream>(
             Ok(_) => {}
             Err(error) => return Err(NoConnect::Closed(error)),
         }
+    }
+}
+
+/// Charges the address of a CONNECT as soon as there is room.
+async fn charge_connect(shared: &Shared, peer: SocketAddr, bytes: usize) -> Charge {
+    let account = shared.memory.account_of(&Identity::anonymous(), Some(peer.ip()));
+    loop {
+        if let Ok(charge) = account.charge(Kind::Input, bytes) {
+            return charge;
+        }
+        tokio::time::sleep(RETRY).await;
     }
 }
 

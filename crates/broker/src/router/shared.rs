@@ -45,6 +45,8 @@ pub(crate) struct SharedGroup {
     pub(super) queues: Arc<GroupQueues>,
     /// Where its messages are kept, from the first member on whose session is.
     stored: ArcSwapOption<StoredQueue>,
+    /// Account of the member that has been here longest, for places of messages that wait on disk.
+    pub(super) payer: ArcSwapOption<Account>,
 }
 
 /// What all groups have in common.
@@ -55,8 +57,6 @@ pub(crate) struct GroupQueues {
     pub(crate) limits: OutboxLimits,
     pub(crate) budget: Arc<Budget>,
     pub(crate) metrics: Arc<Metrics>,
-    /// For places of messages that wait with groups.
-    pub(crate) account: Arc<Account>,
     pub(crate) durable: Option<Arc<Durable>>,
     pub(crate) decisions: Arc<DecisionLimits>,
     pub(crate) clock: Clock,
@@ -100,6 +100,7 @@ impl SharedGroup {
             given_to_others: AtomicU64::new(0),
             queues,
             stored: ArcSwapOption::empty(),
+            payer: ArcSwapOption::empty(),
         }
     }
 
@@ -137,6 +138,9 @@ impl SharedGroup {
         {
             self.stored.store(Some(durable.queue_of_group(&self.name)));
         }
+        if self.payer.load().is_none() {
+            self.payer.store(member.outbox.account());
+        }
         // First: whom the members show may be chosen.
         member.outbox.join_group(self.number, Arc::clone(&member.tally));
         // The session's number changes when a session ends; what is hashed stays with the client all the same.
@@ -153,6 +157,21 @@ impl SharedGroup {
             self.members.leave(member.id());
             member.value().outbox.leave_group(self.number);
             self.given_to_others.fetch_add(member.value().tally.get(), Ordering::Relaxed);
+        }
+        drop(members);
+        self.find_payer();
+    }
+
+    /// A member has left: it need not pay any more, if another one can.
+    fn find_payer(&self) {
+        let members = self.members.members();
+        let mut accounts = members.iter().filter_map(|member| member.value().outbox.account());
+        let Some(first) = accounts.next() else { return };
+        let payer = self.payer.load_full();
+        let stays = |account: &Arc<Account>| payer.as_ref().is_some_and(|payer| Arc::ptr_eq(account, payer));
+        if !stays(&first) && !accounts.any(|account| stays(&account)) {
+            self.payer.store(Some(Arc::clone(&first)));
+            self.pays(&first);
         }
     }
 
@@ -302,7 +321,6 @@ pub(super) mod tests {
 
     use super::*;
     use crate::auth::Rights;
-    use crate::memory::{Memory, Owner};
     use crate::outbox::WhenFull;
     use crate::outbox::{Batch, OutboxCommon};
 
@@ -326,7 +344,6 @@ pub(super) mod tests {
                 limits,
                 budget,
                 metrics,
-                account: Memory::unlimited().account(Owner::Groups),
                 decisions: Arc::new(DecisionLimits::new(8, Duration::ZERO)),
                 clock: Clock::new(),
                 unread: UnreadGroups::default(),

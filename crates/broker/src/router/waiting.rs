@@ -23,6 +23,7 @@ use tenbin_session::Delivery;
 use super::shared::{GroupQueues, Placed, SharedGroup, beginning};
 use crate::clock::Moment;
 use crate::durable::{Durable, Page, QueueId, Sequence, Stored, Tail, place, read_again_after};
+use crate::memory::Account;
 use crate::outbox::{Batch, OutboxLimits, Queue, Reader};
 
 mod blocked;
@@ -404,6 +405,11 @@ impl SharedGroup {
         None
     }
 
+    /// Another owner is charged for what waits from now on.
+    pub(super) fn pays(&self, account: &Arc<Account>) {
+        self.change_line(|line| line.tail.move_to(account));
+    }
+
     /// Changes what waits, and tells the budget of all queues. The lock keeps two dispatchers from mixing up the order;
     /// outboxes are the only locks taken under it.
     fn change_line<R>(&self, change: impl FnOnce(&mut Line) -> R) -> R {
@@ -412,7 +418,7 @@ impl SharedGroup {
         line.queue.settle(&self.queues.budget);
         self.waiting.has_line.store(line.exists(), Ordering::Release);
         let OutboxLimits { messages, bytes, stored_bytes, .. } = self.queues.limits;
-        line.tail.charge_to(|| Some(Arc::clone(&self.queues.account)));
+        line.tail.charge_to(|| self.payer.load_full());
         let on_disk = line.tail.disk_bytes();
         let is_used_up = (on_disk > 0 && on_disk >= stored_bytes) || line.tail.is_over_limit();
         // By its bytes a little before there is no room: it is not known how large the next message is.

@@ -35,7 +35,6 @@ fn index() -> FilterIndex {
         limits,
         budget,
         metrics,
-        account: crate::memory::Memory::unlimited().account(crate::memory::Owner::Groups),
         decisions: Arc::new(DecisionLimits::new(0, std::time::Duration::ZERO)),
         clock: crate::clock::Clock::new(),
         unread: UnreadGroups::default(),
