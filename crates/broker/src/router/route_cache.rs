@@ -101,6 +101,8 @@ impl RouteCache {
         let bytes = route.bytes();
         if self.charge.as_mut().is_some_and(|charge| charge.resize(charge.bytes() + bytes).is_err()) {
             self.clear();
+            // The tables' room is part of the charge that was given back.
+            (self.places, self.routes) = Default::default();
             self.uncached = route.matches;
             return &self.uncached;
         }
