@@ -220,9 +220,14 @@ struct Scan<'a> {
 
 impl Scan<'_> {
     /// The best of all seats; of equal ones that with the oldest turn.
+    #[inline(always)]
     fn best_of_all(&self, seats: &Seats) -> Option<Sighting> {
-        let usual = || self.confirmed(seats.loads(), Usual::new(self.view, self.now).least_of_all(seats));
-        if self.view.has_evidence { usual() } else { None }.or_else(|| self.weigh_all(seats))
+        if self.view.has_evidence
+            && let Some(seen) = self.confirmed(seats.loads(), Usual::new(self.view, self.now).least_of_all(seats))
+        {
+            return Some(seen);
+        }
+        self.weigh_all(seats)
     }
 
     /// The best of a random few; of equal ones that which was sent something longest ago. Turns would be one more

@@ -1,6 +1,6 @@
 use std::{sync::Arc, time::Duration};
 
-use super::*;
+use super::{usual::idle, *};
 use crate::{
     acknowledged::Acknowledged,
     load::{Availability, MemberLoad},
@@ -323,8 +323,11 @@ fn the_quick_look_finds_whom_weighing_all_finds() {
         }
         let usual = Usual::new(&view, scan.now);
         for load in seats.loads() {
-            let key =
-                if has_unused || is_quiet { usual.key::<true>(load.hot()) } else { usual.key::<false>(load.hot()) };
+            let key = match (is_quiet, has_unused) {
+                (true, _) => usual.key::<{ idle::ANY }>(load.hot()),
+                (_, true) => usual.key::<{ idle::UNUSED }>(load.hot()),
+                _ => usual.key::<{ idle::NONE }>(load.hot()),
+            };
             assert!(key <= scan.key(load.hot()), "{:?}", load.snapshot());
         }
         confirmed += u32::from(scan.confirmed(seats.loads(), usual.least_of_all(&seats)).is_some());

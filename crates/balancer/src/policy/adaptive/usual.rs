@@ -26,9 +26,17 @@ pub(super) struct Usual {
     floor: u64,
     penalty_max: u64,
     highest_class: u64,
-    /// Whether somebody may be worth a try, or the penalty of idle members may be less.
-    has_exceptions: bool,
-    is_quiet: bool,
+    /// [`idle::NONE`] and so on.
+    idle: u8,
+}
+
+/// Idle members that may be held back less than usual.
+pub(super) mod idle {
+    pub(in super::super) const NONE: u8 = 0;
+    /// Those that may be [worth a try](super::super::is_unused).
+    pub(in super::super) const UNUSED: u8 = 1;
+    /// Those of a [quiet](super::super::quiet_penalty) group: any of them.
+    pub(in super::super) const ANY: u8 = 2;
 }
 
 /// The least usual key so far, and whose it is.
@@ -43,48 +51,59 @@ impl Usual {
     pub(super) fn new(view: &View, now: u64) -> Self {
         let floor = view.floor_ns();
         let penalty_max = floor << CLASSES;
-        let (now, highest_class, is_quiet) = (now.min(NOW_MAX_NS), highest_class(view), view.is_quiet);
-        Self { now, floor, penalty_max, highest_class, has_exceptions: view.has_unused | is_quiet, is_quiet }
+        let idle = match view {
+            View { is_quiet: true, .. } => idle::ANY,
+            View { has_unused: true, .. } => idle::UNUSED,
+            _ => idle::NONE,
+        };
+        Self { now: now.min(NOW_MAX_NS), floor, penalty_max, highest_class: highest_class(view), idle }
     }
 
     /// Of equal ones that with the oldest turn.
     pub(super) fn least_of_all(&self, seats: &Seats) -> Least {
-        if self.has_exceptions { self.of_all::<true>(seats) } else { self.of_all::<false>(seats) }
+        match self.idle {
+            idle::ANY => self.of_all::<{ idle::ANY }>(seats),
+            idle::UNUSED => self.of_all::<{ idle::UNUSED }>(seats),
+            _ => self.of_all::<{ idle::NONE }>(seats),
+        }
     }
 
     /// Of equal ones that which was sent something longest ago.
     pub(super) fn least_of_some(&self, loads: &[Arc<MemberLoad>], sample: &[usize; SAMPLE]) -> Least {
-        if self.has_exceptions { self.of_some::<true>(loads, sample) } else { self.of_some::<false>(loads, sample) }
+        match self.idle {
+            idle::ANY => self.of_some::<{ idle::ANY }>(loads, sample),
+            idle::UNUSED => self.of_some::<{ idle::UNUSED }>(loads, sample),
+            _ => self.of_some::<{ idle::NONE }>(loads, sample),
+        }
     }
 
     #[inline(never)]
-    fn of_all<const TRY: bool>(&self, seats: &Seats) -> Least {
+    fn of_all<const IDLE: u8>(&self, seats: &Seats) -> Least {
         let mut least = Least::NONE;
         for (line, (loads, turns)) in seats.by_line().enumerate() {
             for (index, (load, turn)) in loads.iter().zip(turns).enumerate() {
-                least.compare(self.key::<TRY>(load.hot()), turn.load(Relaxed), line * TURNS_PER_LINE + index);
+                least.compare(self.key::<IDLE>(load.hot()), turn.load(Relaxed), line * TURNS_PER_LINE + index);
             }
         }
         least
     }
 
     #[inline(never)]
-    fn of_some<const TRY: bool>(&self, loads: &[Arc<MemberLoad>], sample: &[usize; SAMPLE]) -> Least {
+    fn of_some<const IDLE: u8>(&self, loads: &[Arc<MemberLoad>], sample: &[usize; SAMPLE]) -> Least {
         // First a look at all of them, so that their lines come from memory together.
         black_box(sample.map(|index| loads[index].hot().finish()));
         let mut least = Least::NONE;
         for &index in sample {
             let hot = loads[index].hot();
-            least.compare(self.key::<TRY>(hot), hot.sent_at(), index);
+            least.compare(self.key::<IDLE>(hot), hot.sent_at(), index);
         }
         least
     }
 
     /// The [key](super::Scan::key) of a member that is ready, of known speed, and gives evidence; of any other no more
-    /// than its key. `TRY`: somebody may be [worth a try](super::is_unused), or the group is
-    /// [quiet](super::quiet_penalty).
+    /// than its key. `IDLE`: which [idle] members may be held back less.
     #[inline(always)]
-    pub(super) fn key<const TRY: bool>(&self, hot: &Hot) -> u64 {
+    pub(super) fn key<const IDLE: u8>(&self, hot: &Hot) -> u64 {
         let (flags, speed) = (hot.flags(), hot.speed());
         // Who is not late stood still for no time. Sums that wrap are too small, as they may be.
         let since = hot.due().min(self.now);
@@ -95,15 +114,15 @@ impl Usual {
         // Out of ack mode no penalty is below the floor, which is as many classes down as there are.
         let classes_max = CLASSES + u64::from(flags & flag::ACK_MODE);
         let penalty = self.penalty_max >> ((self.highest_class - speed.class()) / CLASS_STEP).min(classes_max);
-        if !TRY {
+        if IDLE == idle::NONE {
             return wait.wrapping_add(penalty) >> STEP_SHIFT;
         }
-        // Who may be worth a try has none: whether that is so, a look in full tells.
+        // Such a member has none: whether that is so, a look in full tells.
         let is_idle = (wait == 0) & (hot.outstanding().messages == 0);
         let is_slow = (penalty > self.floor) | (speed.processing_ns() == 0);
         let is_unused = is_slow & (self.now.saturating_sub(hot.sent_at()) > probe_pause_ns(penalty));
-        let may_be_tried = is_idle & (is_unused | self.is_quiet);
-        wait.wrapping_add(select_unpredictable(may_be_tried, 0, penalty)) >> STEP_SHIFT
+        let is_less = is_idle & ((IDLE == idle::ANY) | is_unused);
+        wait.wrapping_add(select_unpredictable(is_less, 0, penalty)) >> STEP_SHIFT
     }
 }
 
