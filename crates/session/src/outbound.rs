@@ -173,6 +173,7 @@ impl Outbound {
         self.overdue.as_ref()?.get(id)
     }
 
+    #[inline]
     fn stage_mut(&mut self, id: PacketId) -> Option<&mut Stage> {
         let position = self.position(id);
         match self.window.get_mut(position) {
@@ -212,28 +213,34 @@ impl Outbound {
     }
 
     /// Closes `id`, which may be given again; `false` if it was not open.
-    #[inline]
     pub(crate) fn close(&mut self, id: PacketId) -> bool {
+        self.end(id, |_| ()).is_some()
+    }
+
+    /// As [`Outbound::close`]. The result is of `look`, which has the last look at the packet; `None` if it was not open.
+    #[inline]
+    pub(crate) fn end<R>(&mut self, id: PacketId, look: impl FnOnce(&Stage) -> R) -> Option<R> {
         let position = self.position(id);
-        let Some(slot @ Some(_)) = self.window.get_mut(position) else { return self.close_overdue(id) };
-        if let Some(stage) = slot {
+        let Some(slot @ Some(_)) = self.window.get_mut(position) else { return self.end_overdue(id, look) };
+        let result = slot.as_ref().map(|stage| {
             self.totals.subtract(stage);
-        }
+            look(stage)
+        });
         *slot = None;
         self.drop_done();
-        true
+        result
     }
 
     #[cold]
     #[inline(never)]
-    fn close_overdue(&mut self, id: PacketId) -> bool {
-        let Some(overdue) = &mut self.overdue else { return false };
-        let Some(stage) = overdue.remove(id) else { return false };
+    fn end_overdue<R>(&mut self, id: PacketId, look: impl FnOnce(&Stage) -> R) -> Option<R> {
+        let overdue = self.overdue.as_mut()?;
+        let stage = overdue.remove(id)?;
         self.totals.subtract(&stage);
         if overdue.len() == 0 {
             self.overdue = None;
         }
-        true
+        Some(look(&stage))
     }
 
     /// The place of `id` in the order of sending; `None` if it is not open.
@@ -343,8 +350,8 @@ impl Outbound {
     }
 
     fn position(&self, id: PacketId) -> usize {
-        let front = self.first % IDS;
-        ((u64::from(id.get() - 1) + IDS - front) % IDS) as usize
+        let (front, place) = (self.first % IDS, u64::from(id.get() - 1));
+        (if place >= front { place - front } else { place + IDS - front }) as usize
     }
 }
 

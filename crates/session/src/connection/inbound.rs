@@ -87,7 +87,14 @@ impl Connection {
         };
         let ack = publish.packet_id.map(|packet_id| PendingAck { packet_id, qos: publish.qos });
         if let Some(ack) = ack {
-            if ack.qos == QoS::ExactlyOnce && self.session.awaiting_release.contains(&ack.packet_id) {
+            let is_kept = ack.qos == QoS::ExactlyOnce;
+            let has_room =
+                self.received_open < i32::from(self.limits.receive_maximum) && !(is_kept && self.keeps_too_many());
+            let kept = &mut self.session.awaiting_release;
+            // A refused message is not kept: sent again, it would count as known.
+            let is_known =
+                is_kept && if has_room { !kept.insert(ack.packet_id) } else { kept.contains(&ack.packet_id) };
+            if is_known {
                 let recovery = self.recovery.get_or_insert_default();
                 if recovery.untouched.remove(&ack.packet_id) {
                     self.received_open += 1;
@@ -99,14 +106,10 @@ impl Connection {
                 }
                 return Ok(Event::Duplicate(ack)); // [MQTT-4.3.3-10]
             }
-            let is_kept = ack.qos == QoS::ExactlyOnce;
-            if self.received_open >= i32::from(self.limits.receive_maximum) || is_kept && self.keeps_too_many() {
+            if !has_room {
                 return Err(Violation::ReceiveMaximum(self.limits.receive_maximum)); // [MQTT-3.3.4-7]
             }
             self.received_open += 1;
-            if is_kept {
-                self.session.awaiting_release.insert(ack.packet_id);
-            }
         }
         Ok(Event::Publish(Publication {
             topic,

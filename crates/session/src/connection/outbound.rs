@@ -27,7 +27,7 @@ impl Connection {
         if delivery.is_expired(now) {
             return Sent::Expired;
         }
-        if delivery.qos.is_acknowledged() && self.send_quota() == 0 {
+        if delivery.qos.is_acknowledged() && self.peer_quota() == 0 {
             return Sent::Blocked(delivery); // [MQTT-4.9.0-2]
         }
         let Some(header) = self.header(&delivery, now) else {
@@ -227,9 +227,8 @@ impl Connection {
         if self.is_counted(id) {
             self.sent_open = self.sent_open.saturating_sub(1);
         }
-        let stage = self.session.outbound.stage(id);
-        let (shared, stored) = (stage.and_then(Stage::shared), stage.and_then(Stage::stored));
-        self.session.outbound.close(id);
+        let ended = self.session.outbound.end(id, |stage| (stage.shared(), stage.stored()));
+        let (shared, stored) = ended.unwrap_or_default();
         self.resend_more(now, out);
         Event::Delivered { packet_id: id, reason, shared, stored }
     }
@@ -269,6 +268,7 @@ impl Connection {
     }
 
     /// Whether the open message `id` is one of `sent_open`: all but those that wait to be sent again.
+    #[inline]
     fn is_counted(&self, id: PacketId) -> bool {
         let Some((next, end)) = self.to_resend() else { return true };
         match self.session.outbound.stage(id) {
