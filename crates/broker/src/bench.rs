@@ -65,7 +65,7 @@ impl Subscriptions {
 
     /// What each message goes to its receivers' queues by; they have it after [`Subscriptions::flush`].
     pub fn publish(&self, publisher: &mut Publisher, publication: &Publication, now: Instant) {
-        publisher.0.publish(&self.shared.router, publication, now);
+        publisher.0.publish(&self.shared.router, publication, self.shared.clock.moment(now));
     }
 
     /// Hands over what was published on this thread.

@@ -403,7 +403,7 @@ pub(crate) fn publish_will(shared: &Shared, client: &Client, will: Will, now: In
         ..Publication::new(will.topic, will.payload)
     };
     let mut publisher = Publisher::new(&shared.router, client.number, &client.id);
-    let Published { reason, .. } = publisher.publish(&shared.router, &publication, now);
+    let Published { reason, .. } = publisher.publish(&shared.router, &publication, shared.clock.moment(now));
     let flushed = publisher.flush(&shared.router, now);
     tracing::debug!(topic = ?publication.topic, %reason, "will published");
     flushed.safe_at

@@ -53,7 +53,7 @@ impl Reporter {
                 && let Some(payload) = group.report(report, shared.clock, now)
             {
                 let publication = Publication::new(topic, Bytes::from(payload));
-                self.publisher.publish(&shared.router, &publication, now);
+                self.publisher.publish(&shared.router, &publication, shared.clock.moment(now));
             }
         }
         self.publisher.flush(&shared.router, now);

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use tenbin_codec::{Text, TopicName};
 use tenbin_session::Publication;
 
+use crate::clock::Moment;
 use crate::durable::Durable;
 use crate::metrics::MetricsSnapshot;
 use crate::router::{Publisher, Router};
@@ -84,14 +85,14 @@ impl SysTopics {
     fn publish_changed(&mut self, shared: &Shared, values: Vec<(String, String)>, now: Instant) {
         for (name, value) in values {
             if self.published.get(&name) != Some(&value) {
-                self.publish_one(shared, &name, &value, now);
+                self.publish_one(shared, &name, &value, shared.clock.moment(now));
                 self.published.insert(name, value);
             }
         }
         self.publisher.flush(&shared.router, now);
     }
 
-    fn publish_one(&mut self, shared: &Shared, name: &str, value: &str, now: Instant) {
+    fn publish_one(&mut self, shared: &Shared, name: &str, value: &str, now: Moment) {
         let Ok(topic) = TopicName::try_from(&format!("$SYS/broker/{name}")[..]) else { return };
         let payload = Bytes::copy_from_slice(value.as_bytes());
         let publication = Publication { retain: true, ..Publication::new(topic, payload) };

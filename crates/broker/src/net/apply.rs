@@ -13,6 +13,7 @@ use tenbin_session::{DroppedResend, Event, Publication, SessionExpiry, Violation
 
 use super::connection::ConnectionTask;
 use super::ending::End;
+use super::input::InputBatch;
 use super::stream::Stream;
 use super::verdicts::Verdict;
 use super::weight::weight_in;
@@ -23,13 +24,14 @@ use crate::outbox::Booked;
 use crate::router::{Grant, HeldKey, Router};
 
 impl<S: Stream> ConnectionTask<S> {
-    /// Applies one event; `received` counts messages.
-    pub(super) fn apply(&mut self, event: Event, now: Instant, received: &mut u64) -> Result<(), End> {
+    /// Applies one event.
+    #[inline(always)] // called once for each packet
+    pub(super) fn apply(&mut self, event: Event, batch: &mut InputBatch) -> Result<(), End> {
+        let now = batch.now.at;
         match event {
             Event::Publish(publication) => {
-                *received += 1;
-                self.publish(publication, now)?;
-                self.count_publication(now);
+                self.publish(publication, batch)?;
+                self.count_publication(batch);
             }
             Event::Duplicate(ack) => {
                 // What it was taken for the first time may not be safe yet.
@@ -39,8 +41,14 @@ impl<S: Stream> ConnectionTask<S> {
                 }
                 self.acks.push(Verdict::settled(ack, ReasonCode::Success));
             }
-            Event::Subscribe(subscribe) => self.subscribe(subscribe, now)?,
-            Event::Unsubscribe(unsubscribe) => self.unsubscribe(unsubscribe, now)?,
+            Event::Subscribe(subscribe) => {
+                self.subscribe(subscribe, now)?;
+                batch.is_over |= self.filters_in_turn.are_many();
+            }
+            Event::Unsubscribe(unsubscribe) => {
+                self.unsubscribe(unsubscribe, now)?;
+                batch.is_over |= self.filters_in_turn.are_many();
+            }
             Event::Ping(ping) => self.pinged(&ping, now),
             Event::Disconnect(disconnect) => return Err(self.disconnect(&disconnect)),
             Event::Auth(auth) => self.handle_auth(*auth)?,
@@ -49,7 +57,7 @@ impl<S: Stream> ConnectionTask<S> {
                     self.done(stored, shared.map(|shared| shared.share));
                 }
                 if let Some(delivery) = shared {
-                    self.acknowledged(&delivery, reason, now);
+                    self.acknowledged(&delivery, reason, batch);
                 }
                 self.count_dropped_resends(now);
             }
@@ -68,26 +76,28 @@ impl<S: Stream> ConnectionTask<S> {
     /// Takes a message that comes as most do: at QoS 0, with nothing but topic and payload, and to a topic that is known
     /// already. `false`, and nothing is done, if there is no such one.
     #[inline]
-    pub(super) fn take_plain(&mut self, now: Instant) -> bool {
+    pub(super) fn take_plain(&mut self, batch: &mut InputBatch) -> bool {
         let Some((plain, size)) = self.decoder.peek_plain(&self.transport.input) else { return false };
         // What is remembered has passed all other checks.
         let is_allowed = |topic: &TopicName| self.lease.client.rights.may_publish(topic);
-        if !self.publisher.publish_plain(&self.shared.router, plain, is_allowed, now) {
+        if !self.publisher.publish_plain(&self.shared.router, plain, is_allowed, batch.now) {
             return false;
         }
-        self.connection.handle_plain(now);
+        self.connection.handle_plain(batch.now.at);
         self.transport.input.advance(size);
-        self.count_publication(now);
+        self.count_publication(batch);
         true
     }
 
-    fn count_publication(&mut self, now: Instant) {
-        if self.throttle.count(now) {
+    fn count_publication(&mut self, batch: &mut InputBatch) {
+        batch.received += 1;
+        if self.throttle.count(batch.now.at) {
             self.shared.metrics.publishers_paused.add(1);
+            batch.is_over = true;
         }
     }
 
-    fn publish(&mut self, mut publication: Publication, now: Instant) -> Result<(), End> {
+    fn publish(&mut self, mut publication: Publication, batch: &mut InputBatch) -> Result<(), End> {
         if self.transport.is_small_part(publication.payload.len()) {
             // Receivers that lag would keep all of the read buffer alive for it.
             publication.payload = Bytes::copy_from_slice(&publication.payload);
@@ -99,11 +109,11 @@ impl<S: Stream> ConnectionTask<S> {
                 ReasonCode::NotAuthorized
             }
             Ok(()) if publication.topic.as_bytes() == ReportCarrier::TOPIC.as_bytes() => {
-                self.published_report(&publication, now)
+                self.published_report(&publication, batch.now.at)
             }
             Ok(()) if self.is_refused_again(&publication) => ReasonCode::QuotaExceeded,
             Ok(()) => {
-                let published = self.publisher.publish(&self.shared.router, &publication, now);
+                let published = self.publisher.publish(&self.shared.router, &publication, batch.now);
                 if let Some(ack) = publication.ack {
                     self.hold_batch_until(published.safe_at);
                     self.acks.push(Verdict::of_published(ack, &published));
@@ -111,7 +121,7 @@ impl<S: Stream> ConnectionTask<S> {
                     let bytes = (publication.topic.as_bytes().len() + publication.payload.len()) as u32;
                     self.batch_bytes = self.batch_bytes.saturating_add(bytes);
                     if published.reason.is_error() {
-                        self.refused_while_collecting(&published);
+                        batch.is_over |= self.refused_while_collecting(&published);
                     }
                 }
                 return Ok(());

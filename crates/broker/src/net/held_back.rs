@@ -44,11 +44,17 @@ struct Line<T> {
 
 impl<S: Stream> ConnectionTask<S> {
     /// Acknowledgements of the batch that is being applied wait for this.
+    #[inline]
     pub(super) fn hold_batch_until(&mut self, safe_at: SafeAt) {
         if safe_at != SafeAt::NOW {
-            let held = self.held_back.get_or_insert_default();
-            held.batch = held.batch.and(safe_at);
+            self.hold_batch(safe_at);
         }
+    }
+
+    #[inline(never)]
+    fn hold_batch(&mut self, safe_at: SafeAt) {
+        let held = self.held_back.get_or_insert_default();
+        held.batch = held.batch.and(safe_at);
     }
 
     /// Writes an acknowledgement of this batch when the batch is safe, at once if it is.

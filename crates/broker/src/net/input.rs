@@ -9,12 +9,24 @@ use super::connection::{ConnectionTask, Turn};
 use super::ending::End;
 use super::stream::Stream;
 use super::words::words;
+use crate::clock::Moment;
 use crate::router::Flushed;
+
+/// All whole packets that have come, while they are applied.
+pub(super) struct InputBatch {
+    pub(super) now: Moment,
+    /// Messages so far.
+    pub(super) received: u64,
+    /// The packets behind wait: the publisher has to pause, others go first, or the connection ends.
+    pub(super) is_over: bool,
+    /// When the message was sent that was acknowledged last. Mostly the next one was sent with it.
+    pub(super) sent: Moment,
+}
 
 impl<S: Stream> ConnectionTask<S> {
     /// Decodes and applies all whole packets that have come, as one batch.
     pub(super) fn handle_input(&mut self, now: Instant) -> Result<Turn, End> {
-        let applied = self.apply_input(now);
+        let applied = self.apply_input(self.shared.clock.moment(now));
         // Also before an end: what came before it is legal and has been taken.
         let Flushed { pressure, safe_at, refused } = self.publisher.flush(&self.shared.router, now);
         if !refused.is_empty() {
@@ -51,14 +63,15 @@ impl<S: Stream> ConnectionTask<S> {
         }
     }
 
-    fn apply_input(&mut self, now: Instant) -> Result<(), End> {
-        let (mut received, mut packets) = (0, 0);
+    fn apply_input(&mut self, now: Moment) -> Result<(), End> {
+        let is_over = self.throttle.is_paused() || self.filters_in_turn.are_many() || self.is_ending_unanswered();
+        let (mut batch, mut packets) = (InputBatch { now, received: 0, is_over, sent: now }, 0);
         let result = loop {
-            if self.throttle.is_paused() || self.filters_in_turn.are_many() || self.is_ending_unanswered() {
+            if batch.is_over {
                 break Ok(());
             }
-            if self.take_plain(now) {
-                (received, packets) = (received + 1, packets + 1);
+            if self.take_plain(&mut batch) {
+                packets += 1;
                 continue;
             }
             let packet = match self.decoder.decode(&mut self.transport.input) {
@@ -73,20 +86,20 @@ impl<S: Stream> ConnectionTask<S> {
                 Err(error) => break Err(End::Violation(error.into())),
             };
             let report = self.report_in(&packet);
-            let applied = match self.connection.handle_packet(packet, now, &mut self.transport.out) {
-                Ok(event) => self.apply(event, now, &mut received),
+            let applied = match self.connection.handle_packet(packet, now.at, &mut self.transport.out) {
+                Ok(event) => self.apply(event, &mut batch),
                 Err(violation) => Err(End::Violation(violation)),
             };
             if let Err(end) = applied {
                 break Err(end);
             }
             if let Some(report) = report {
-                self.take_report(report.as_bytes(), now);
+                self.take_report(report.as_bytes(), now.at);
             }
         };
         self.tell_acknowledged();
         self.settle();
-        self.shared.metrics.messages_received.add(received);
+        self.shared.metrics.messages_received.add(batch.received);
         self.shared.metrics.packets_received.add(packets);
         result
     }

@@ -8,6 +8,7 @@ use tenbin_codec::{Packet, PingReq, ReasonCode, ReportCarrier, Text};
 use tenbin_session::{Delivery, Publication, SharedDelivery};
 
 use super::connection::ConnectionTask;
+use super::input::InputBatch;
 use super::stream::Stream;
 use crate::lifecycle;
 use crate::outbox::Booked;
@@ -32,18 +33,21 @@ impl<S: Stream> ConnectionTask<S> {
 
     /// The client has acknowledged, for good, what a share group gave it, or refused it. To be followed by
     /// [`ConnectionTask::tell_acknowledged`], once for a batch.
-    pub(super) fn acknowledged(&mut self, delivery: &SharedDelivery, reason: ReasonCode, now: Instant) {
-        let (load, clock) = (&self.lease.client.load, self.shared.clock);
+    pub(super) fn acknowledged(&mut self, delivery: &SharedDelivery, reason: ReasonCode, batch: &mut InputBatch) {
+        let (load, now) = (&self.lease.client.load, batch.now.nanos);
         let booked = Booked::of_sent(delivery);
         self.shared.router.keys_done(HeldKey::of_sent(delivery), self.lease.client.number);
         if reason.is_error() {
-            booked.refuse(load, clock.nanos(now));
+            booked.refuse(load, now);
         } else if delivery.sent_at < self.established_at {
             // Of an earlier connection: the time since then says nothing of the client's speed.
-            load.written(booked.messages, booked.bytes, false, clock.nanos(now));
+            load.written(booked.messages, booked.bytes, false, now);
         } else {
-            let acknowledged = self.acknowledged.get_or_insert_with(|| Acknowledged::new(clock.nanos(now)));
-            acknowledged.add(clock.nanos(delivery.sent_at), booked.bytes);
+            if batch.sent.at != delivery.sent_at {
+                batch.sent = self.shared.clock.moment(delivery.sent_at);
+            }
+            let acknowledged = self.acknowledged.get_or_insert_with(|| Acknowledged::new(now));
+            acknowledged.add(batch.sent.nanos, booked.bytes);
         }
     }
 

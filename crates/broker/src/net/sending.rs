@@ -107,14 +107,15 @@ impl<S: Stream> ConnectionTask<S> {
             let count = tally.sent;
             self.connection.send_plain(batch.packets(), count, now, &mut self.transport.out);
             batch.clear();
+        } else {
+            batch.drain(|entry| match entry {
+                Entry::Single(delivery) => blocked.extend(self.send_single(delivery, &mut tally, now, &mut aside)),
+                Entry::Run(run, packets) => {
+                    tally.run(&run);
+                    self.connection.append_plain(packets, run.messages.into(), now, &mut self.transport.out);
+                }
+            });
         }
-        batch.drain(|entry| match entry {
-            Entry::Single(delivery) => blocked.extend(self.send_single(delivery, &mut tally, now, &mut aside)),
-            Entry::Run(run, packets) => {
-                tally.run(&run);
-                self.connection.append_plain(packets, run.messages.into(), now, &mut self.transport.out);
-            }
-        });
         batch.shrink(KEPT_BYTES);
         if self.storing.is_some() {
             self.end_sending(aside);
@@ -124,7 +125,9 @@ impl<S: Stream> ConnectionTask<S> {
         }
         let SentTally { sent, expired, too_large, unacknowledged, given_up } = tally;
         self.unwritten.push(unacknowledged, self.transport.end_of_output());
-        given_up.take_back(&self.lease.client.load, self.shared.clock.nanos(now));
+        if !given_up.is_nothing() {
+            given_up.take_back(&self.lease.client.load, self.shared.clock.nanos(now));
+        }
         let metrics = &self.shared.metrics;
         metrics.messages_sent.add(sent);
         metrics.dropped_expired.add(expired);

@@ -129,10 +129,9 @@ impl<S: Stream> Transport<S> {
 
     /// Who has nothing to decode needs no memory for it: the thread's next one that reads goes on in this.
     pub(super) fn rest_input(&mut self) {
-        if !self.input.is_empty() && self.input.len() < RESERVED_FROM && self.buffer_bytes as usize > 2 * RESERVED_FROM
-        {
-            self.keep_beginning();
-        } else if self.input.is_empty() && self.input.capacity() > 0 {
+        if !self.input.is_empty() {
+            self.rest_beginning();
+        } else if self.input.capacity() > 0 {
             let input = std::mem::take(&mut self.input);
             if self.buffer_bytes <= CHUNK_MAX {
                 SPARE_INPUT.set((input, self.buffer_bytes));
@@ -142,7 +141,10 @@ impl<S: Stream> Transport<S> {
 
     /// The beginning of a small packet does not keep a large buffer.
     #[cold]
-    fn keep_beginning(&mut self) {
+    fn rest_beginning(&mut self) {
+        if self.input.len() >= RESERVED_FROM || self.buffer_bytes as usize <= 2 * RESERVED_FROM {
+            return;
+        }
         let mut beginning = BytesMut::with_capacity(self.input.len());
         beginning.extend_from_slice(&self.input);
         self.input.clear();

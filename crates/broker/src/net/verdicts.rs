@@ -82,12 +82,14 @@ impl<S: Stream> ConnectionTask<S> {
     }
 
     /// A message was refused before the rest of the batch is looked at. Where that cannot be told and nobody gets it, the rest
-    /// comes again behind it.
+    /// comes again behind it: whether that is so.
     #[cold]
-    pub(super) fn refused_while_collecting(&mut self, published: &Published) {
-        if !self.connection.version().is_v5() && published.refusals >= published.receivers {
+    pub(super) fn refused_while_collecting(&mut self, published: &Published) -> bool {
+        let ends = !self.connection.version().is_v5() && published.refusals >= published.receivers;
+        if ends {
             self.end_unanswered();
         }
+        ends
     }
 
     /// Whether some receivers have got this message already, and its refusal is to be said again. One that is not sent again

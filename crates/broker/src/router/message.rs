@@ -113,6 +113,12 @@ impl<'a> Message<'a> {
         self.qos.is_acknowledged() && terms.qos.is_acknowledged()
     }
 
+    /// Whether it is kept on disk for a share group that has a queue there.
+    #[inline]
+    pub(super) fn may_be_kept(&self) -> bool {
+        self.may_be_kept && self.qos.is_acknowledged()
+    }
+
     /// Whether it is kept on disk for a receiver who has these terms, and a queue there.
     #[inline]
     pub(super) fn is_kept_for(&self, terms: &Terms) -> bool {

@@ -19,7 +19,8 @@ use super::message::{Message, Share, To};
 use super::route_cache::{KnownRoute, RouteCache};
 use super::shared::{GroupMember, dispatch};
 use super::{NotRetained, Receiver, Router};
-use crate::durable::{Durable, PublisherId, SafeAt, as_refused};
+use crate::clock::Moment;
+use crate::durable::{Durable, PublisherId, SafeAt, StoredQueue, as_refused};
 use crate::outbox::Outbox;
 
 /// One publisher's way into the router, and what it remembers of it.
@@ -100,12 +101,12 @@ impl Publisher {
     ///
     /// A message that cannot be retained, or that some of its receivers have no room for, goes to the others. Who has no room
     /// is known for sure only after [`Publisher::flush`].
-    pub(crate) fn publish(&mut self, router: &Router, publication: &Publication, now: Instant) -> Published {
+    pub(crate) fn publish(&mut self, router: &Router, publication: &Publication, now: Moment) -> Published {
         // First: whoever subscribes from here on gets it as a retained message, whoever has, by what follows; and a
         // page of retained messages that holds the one before goes out before this one is taken from a queue.
         let (mut safe_at, mut is_store_full) = (SafeAt::NOW, false);
         if publication.retain {
-            match router.retain(publication, self.origin.own.is_none(), now) {
+            match router.retain(publication, self.origin.own.is_none(), now.at) {
                 Ok(at) => safe_at = at,
                 // Who is not told sends it again: then nobody has got it before.
                 Err(NotRetained::DiskBehind) if !self.origin.tells_refusals && publication.qos.is_acknowledged() => {
@@ -129,8 +130,7 @@ impl Publisher {
             let held = if router.durable.is_some() { self.origin.hold(publication, fanout) } else { None };
             if !matches.is_empty() {
                 let may_be_kept = router.durable.is_some();
-                let mut message =
-                    Message::new(publication, matches.topic, may_be_kept, number, router.clock.moment(now));
+                let mut message = Message::new(publication, matches.topic, may_be_kept, number, now);
                 self.origin.deliver(router, matches, &mut message, fanout, &mut delivered);
             }
             if delivered.refusals > 0 && number != 0 {
@@ -140,7 +140,7 @@ impl Publisher {
             (fanout.is_full(), number)
         });
         if is_full {
-            self.origin.hand_over(router, now);
+            self.origin.hand_over(router, now.at);
         }
         let Delivered { receivers, refusals, .. } = delivered;
         Published { reason: delivered.reason(), safe_at, message, receivers, refusals }
@@ -154,7 +154,7 @@ impl Publisher {
         router: &Router,
         plain: PlainPublish<'_>,
         is_allowed: impl FnOnce(&TopicName) -> bool,
-        now: Instant,
+        now: Moment,
     ) -> bool {
         let Some(KnownRoute { topic: name, matches, .. }) =
             self.routes.as_mut().and_then(|routes| routes.find_known(router, plain.topic()))
@@ -165,13 +165,13 @@ impl Publisher {
             return false;
         }
         if !matches.is_empty() {
-            let mut message = Message::plain(plain, name, matches.topic, router.clock.moment(now));
+            let mut message = Message::plain(plain, name, matches.topic, now);
             let is_full = FANOUT.with_borrow_mut(|fanout| {
                 self.origin.deliver(router, matches, &mut message, fanout, &mut Delivered::default());
                 fanout.is_full()
             });
             if is_full {
-                self.origin.hand_over(router, now);
+                self.origin.hand_over(router, now.at);
             }
         }
         true
@@ -224,7 +224,12 @@ impl Origin {
     /// The route cache, charged to the publisher's account.
     #[inline]
     fn routes<'a>(&self, routes: &'a mut Option<Box<RouteCache>>) -> &'a mut RouteCache {
-        routes.get_or_insert_with(|| Box::new(RouteCache::new(self.own.as_ref().and_then(|own| own.account()))))
+        routes.get_or_insert_with(|| self.no_routes())
+    }
+
+    #[cold]
+    fn no_routes(&self) -> Box<RouteCache> {
+        Box::new(RouteCache::new(self.own.as_ref().and_then(|own| own.account())))
     }
 
     /// What is collected goes to its receivers: never within a message, whose places are appended together.
@@ -365,9 +370,9 @@ impl Origin {
         for route in &matches.groups {
             following -= 1;
             let is_over_quota = message.qos.is_acknowledged() && route.group.waiting.is_over_quota();
-            let is_kept = message.qos.is_acknowledged() && route.group.stored().is_some();
+            let kept = if message.may_be_kept() { route.group.stored() } else { None };
             if (is_over_quota && route.group.is_still_over_quota(message.now.at))
-                || (is_kept && !self.takes_room(router, matches, message, fanout))
+                || (kept.is_some() && !self.takes_room(router, matches, message, fanout))
             {
                 route.group.refuse();
                 delivered.is_wanted = true;
@@ -375,7 +380,7 @@ impl Origin {
                 delivered.refusals += 1;
                 continue;
             }
-            match self.deliver_to_group(router, route, message, fanout, following == 0 && !ended) {
+            match self.deliver_to_group(router, (route, kept), message, fanout, following == 0 && !ended) {
                 true => {
                     delivered.is_wanted = true;
                     delivered.receivers += 1;
@@ -388,7 +393,8 @@ impl Origin {
             let known = matches.groups.iter().map(|route| Arc::as_ptr(&route.group)).collect::<FxHashSet<_>>();
             for route in &router.matches(message.name).groups {
                 if !known.contains(&Arc::as_ptr(&route.group)) {
-                    let is_taken = self.deliver_to_group(router, route, message, fanout, false);
+                    let kept = if message.may_be_kept() { route.group.stored() } else { None };
+                    let is_taken = self.deliver_to_group(router, (route, kept), message, fanout, false);
                     delivered.is_wanted |= is_taken;
                     delivered.receivers += u32::from(is_taken);
                 }
@@ -396,11 +402,13 @@ impl Origin {
         }
     }
 
+    /// `kept`: where messages of the group are kept, if this one may be.
+    ///
     /// `false`: the group has no member any more; then the message is still there, even if this is the last.
     fn deliver_to_group(
         &mut self,
         router: &Router,
-        Route { group, key }: &Route,
+        (Route { group, key }, kept): (&Route, Option<Arc<StoredQueue>>),
         message: &mut Message<'_>,
         fanout: &mut Fanout,
         is_last: bool,
@@ -429,7 +437,7 @@ impl Origin {
             Choice::Member(member) => {
                 let GroupMember { outbox, terms, .. } = member.value();
                 self.reached_itself |= self.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, outbox));
-                let kept = if message.is_kept_for(terms) { group.stored() } else { None };
+                let kept = kept.filter(|_| message.is_acknowledged_by(terms));
                 message.add_to(fanout, To { number: member.id().0, outbox, kept }, terms, share, is_last);
                 since.into_iter().for_each(|since| fanout.picked_at(group.number(), since));
                 true

@@ -38,7 +38,7 @@ fn what_waits_with_groups_is_given_to_them_before_it_is_much() {
         let publication = Publication { qos: QoS::AtLeastOnce, ..Publication::new(topic, "payload".into()) };
         let mut most = 0;
         for _ in 0..MESSAGES {
-            publisher.publish(router, &publication, Instant::now());
+            publisher.publish(router, &publication, broker.shared.clock.moment(Instant::now()));
             most = most.max(collected());
         }
         assert!((GROUPS..=2048).contains(&most), "{most}");
