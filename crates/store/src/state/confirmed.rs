@@ -62,11 +62,21 @@ impl Confirmed {
 }
 
 /// Number of the newest journal, and how much of it was confirmed; `None`: nothing says so.
-pub(super) fn read(directory: &Path) -> Option<(u64, u64)> {
-    let bytes = std::fs::read(path(directory)).ok()?;
-    let number = u64::from_le_bytes(*bytes.first_chunk()?);
-    let length = u64::from_le_bytes(*bytes.get(8..)?.first_chunk()?);
-    (bytes == encode(number, length)).then_some((number, length))
+///
+/// # Errors
+/// The file is longer than any write of it, torn or not: it is another one, and the journal may be too.
+pub(super) fn read(directory: &Path) -> Result<Option<(u64, u64)>, BackendError> {
+    let path = path(directory);
+    let Ok(bytes) = std::fs::read(&path) else { return Ok(None) };
+    if bytes.len() > BYTES {
+        let (path, length) = (path.display(), bytes.len());
+        return Err(BackendError::new(format_args!(
+            "{path} is damaged, or another file: it has {length} bytes instead of {BYTES}, from byte 0 on"
+        )));
+    }
+    let number = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+    let confirmed = number(0).zip(number(8));
+    Ok(confirmed.filter(|&(number, length)| bytes == encode(number, length)))
 }
 
 /// The journal is begun anew.
@@ -82,8 +92,10 @@ pub(super) fn path(directory: &Path) -> PathBuf {
     directory.with_extension("confirmed")
 }
 
-fn encode(number: u64, length: u64) -> [u8; 20] {
-    let mut bytes = [0; 20];
+const BYTES: usize = 20;
+
+fn encode(number: u64, length: u64) -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
     bytes[..8].copy_from_slice(&number.to_le_bytes());
     bytes[8..16].copy_from_slice(&length.to_le_bytes());
     let sum = crc32c::crc32c(&bytes[..16]);

@@ -62,7 +62,7 @@ pub(super) fn mend(directory: &Path, unconfirmed: Unconfirmed) -> Result<Option<
     }
     let bytes = fs::read(newest)?;
     let found = Found::of(&bytes);
-    if !has_confirmed(directory, newest, &found) {
+    if !has_confirmed(directory, newest, &found)? {
         return Err(damaged(newest, found.whole, "confirmed changes are damaged, or missing"));
     }
     if found.whole == found.end {
@@ -77,10 +77,11 @@ pub(super) fn mend(directory: &Path, unconfirmed: Unconfirmed) -> Result<Option<
 }
 
 /// Whether a newest journal has all that is known to be confirmed.
-fn has_confirmed(directory: &Path, newest: &Path, found: &Found) -> bool {
-    let Some((number, length)) = confirmed::read(directory) else { return true };
+fn has_confirmed(directory: &Path, newest: &Path, found: &Found) -> Result<bool, BackendError> {
+    let Some((number, length)) = confirmed::read(directory)? else { return Ok(true) };
     // One that is newer was begun after the older one had been confirmed, which is looked at for itself.
-    number_of(newest).is_none_or(|newest| newest > number || (newest == number && found.whole as u64 >= length))
+    let has_all = |newest| newest > number || (newest == number && found.whole as u64 >= length);
+    Ok(number_of(newest).is_none_or(has_all))
 }
 
 /// Number and path of the newest journal, and where its last whole batch ends.
@@ -129,7 +130,7 @@ pub(super) fn look(directory: &Path, unconfirmed: Unconfirmed) -> Result<Vec<See
     let sealed = journals.len().saturating_sub(1);
     let seen = journals.into_iter().enumerate().map(|(place, journal)| {
         let found = Found::of(&fs::read(&journal)?);
-        let has_confirmed = has_confirmed(directory, &journal, &found);
+        let has_confirmed = has_confirmed(directory, &journal, &found)?;
         let Found { whole, end, has_more } = found;
         let is_torn = place == sealed && has_confirmed && (!has_more || unconfirmed == Unconfirmed::Any);
         Ok(Seen { journal, whole, end, is_torn })

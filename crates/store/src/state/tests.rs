@@ -455,6 +455,24 @@ fn a_last_change_that_is_there_in_part_is_cut_off() {
     }
 }
 
+#[test]
+fn journal_swapped_with_the_confirmed_file_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state");
+    let mut backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
+    one_by_one(&mut backend, 0..3, &[7; 100], true);
+    drop(backend);
+    let (journal, confirmed, aside) = (journal_of(&path), confirmed::path(&path), directory.path().join("aside"));
+    for (from, to) in [(&journal, &aside), (&confirmed, &journal), (&aside, &confirmed)] {
+        fs::rename(from, to).unwrap();
+    }
+    let refused = FjallBackend::open(&path, Opening::First, Sync::Always)
+        .err()
+        .map(|error| error.to_string())
+        .unwrap_or_default();
+    assert!(refused.contains("state.confirmed"), "{refused}");
+}
+
 /// Of the last batch.
 fn end_of(journal: &[u8]) -> usize {
     journal.iter().rposition(|&byte| byte != 0).unwrap() + 1
