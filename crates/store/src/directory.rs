@@ -95,6 +95,8 @@ fn create(path: &Path) -> io::Result<()> {
 /// What was made or removed in a directory is so on the disk.
 pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    #[cfg(test)]
+    BEFORE_SYNC.with_borrow_mut(|look| look.iter_mut().for_each(|look| look()));
     if cfg!(unix) { File::open(parent)?.sync_all() } else { Ok(()) }
 }
 
@@ -136,6 +138,12 @@ impl std::error::Error for DirectoryError {
 const LOCK: &str = "lock";
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+thread_local! {
+    /// Called before this thread has names of a directory confirmed.
+    pub(crate) static BEFORE_SYNC: std::cell::RefCell<Option<Box<dyn FnMut()>>> = std::cell::RefCell::default();
+}
 
 #[cfg(test)]
 mod tests {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::BackendError;
 use super::journal;
+use crate::directory::sync_parent;
 
 /// Writes the file as the journal grows.
 #[derive(Debug)]
@@ -79,11 +80,11 @@ pub(super) fn read(directory: &Path) -> Result<Option<(u64, u64)>, BackendError>
     Ok(confirmed.filter(|&(number, length)| bytes == encode(number, length)))
 }
 
-/// The journal is begun anew.
+/// The journal is going to be begun anew: a power cut must not bring back what was said of the one before.
 pub(super) fn forget(directory: &Path) -> Result<(), BackendError> {
     match std::fs::remove_file(path(directory)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
-        _ => Ok(()),
+        _ => Ok(sync_parent(&path(directory))?),
     }
 }
 

@@ -549,3 +549,25 @@ fn journal_of(path: &Path) -> PathBuf {
     let files = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
     files.into_iter().find(|path| path.extension().is_some_and(|end| end == "jnl")).unwrap()
 }
+
+#[test]
+fn removal_of_confirmed_length_is_safe_before_journal_is_cut() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state");
+    let mut backend = FjallBackend::open(&path, Opening::First, Sync::Always).unwrap();
+    let mut batch = Batch::default();
+    batch.set(Table::Retained, b"key", Some(b"value"));
+    backend.apply(&batch).and_then(|()| backend.sync()).unwrap();
+    drop(backend);
+    let (seen, state) = (Arc::new(AtomicUsize::new(0)), path.clone());
+    let is_safe = Arc::clone(&seen);
+    let look = move || {
+        let is_there = super::confirmed::path(&state).exists();
+        let journal = super::journal::newest_end(&state).unwrap().map_or(0, |(_, _, end)| end);
+        is_safe.fetch_add(usize::from(!is_there && journal > 0), Ordering::Relaxed);
+    };
+    crate::directory::BEFORE_SYNC.set(Some(Box::new(look)));
+    drop(FjallBackend::open(&path, Opening::AfterFailedSync, Sync::Always).unwrap());
+    crate::directory::BEFORE_SYNC.take();
+    assert!(seen.load(Ordering::Relaxed) > 0, "a power cut brings the length back, with a shorter journal");
+}
