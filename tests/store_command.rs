@@ -114,12 +114,14 @@ fn a_write_that_was_not_finished_is_told_from_damage() {
     let stage = DataDirectory::new();
     drop(stage.start());
     let (spool, _) = Spool::open(&stage.path().join("spool"), spool::Options::default()).expect("the broker is gone");
+    let room = spool.take_room(1_000, false).expect("the disk has room");
     let mut batch = spool.begin();
     for (body, number) in ["first", "second", "third"].iter().zip(1..) {
         let place = Place { queue: QueueId(1), sequence: Sequence(number) };
-        batch.message(&[(place, b"")], None, &[body.as_bytes()]).expect("small");
+        batch.message(&room, &[(place, b"")], None, &[body.as_bytes()]).expect("small");
     }
     drop(batch);
+    spool.give_room(room);
     drop(spool);
     let (path, mut bytes) = file_with(&stage.path().join("spool"), b"third");
     // As it was before the log was closed, and without a page in the middle.

@@ -1,18 +1,24 @@
 //! A disk that messages fill: publishers are refused in time, and fetching the messages makes the broker well again.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tenbin_codec::{Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode};
 
-use super::support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, Silence, SmallDisk, at_qos, lasting, number_of};
+use super::support::{
+    BrokerProcess, ConfigFile, PATIENCE, RawClient, Silence, SmallDisk, at_qos, lasting, number_of, retained,
+};
 
 const DISK_MEBIBYTES: usize = 300;
 const MESSAGE_BYTES: usize = 30_000;
 const WINDOW: usize = 16;
 const NUMBER_BYTES: usize = 10;
+/// Few, so that the state beside the log stays small.
+const RETAINED: usize = 8;
+const RETAINED_BYTES: usize = 1_000_000;
+const SUBSCRIBES: usize = 20;
 /// Messages whose acknowledgements a kill may forget: on a busy machine, several receive windows.
 const LAST: usize = 512;
 
@@ -46,6 +52,51 @@ fn store_stays_below_its_bytes_maximum() {
     assert_accepts_again(&broker, accepted);
 }
 
+#[test]
+fn retained_messages_wait_for_room_on_a_full_disk() {
+    subscribe_to_retained_on_full_disk("", DISK_MEBIBYTES);
+}
+
+#[test]
+fn retained_messages_wait_below_the_store_maximum() {
+    subscribe_to_retained_on_full_disk("bytes_maximum = 268435456", 256);
+}
+
+/// A lasting client asks for large retained messages again and again while messages have filled the disk.
+fn subscribe_to_retained_on_full_disk(store: &str, mebibytes: usize) {
+    let Some(disk) = SmallDisk::mount(DISK_MEBIBYTES) else { return };
+    let data = disk.path().join("data");
+    let config = super::roomy(store);
+    let arguments = ["--data", data.to_str().expect("a readable name"), "--config", config.path()];
+    let broker = BrokerProcess::start(&arguments);
+    let mut publisher = broker.v5("retainer");
+    for number in 0..RETAINED {
+        let payload = "r".repeat(RETAINED_BYTES);
+        let reason = publisher.publish_with(retained(&format!("ret/{number}"), &payload));
+        assert!(!reason.is_error(), "{reason:?}");
+    }
+    publisher.disconnect();
+    let accepted = fill(&broker);
+
+    let mut reader = broker.connect(lasting(ProtocolVersion::V5, "reader"));
+    let mut found: HashSet<_> = HashSet::new();
+    for _ in 0..SUBSCRIBES {
+        reader.subscribe("ret/#", QoS::AtLeastOnce);
+        found = reader.drain().into_iter().map(|publish| publish.topic).collect();
+    }
+    let used = used_bytes(&data);
+    assert!(used <= (mebibytes as u64) << 20, "{used} bytes of the disk");
+    let log = broker.log().all().join("\n");
+    assert!(!log.contains("messages cannot be written"), "{log}");
+
+    drain(&broker, accepted);
+    while found.len() < RETAINED {
+        found.insert(reader.receive_message().topic);
+    }
+    wait_for_few_segments(&data);
+    assert_accepts_again(&broker, accepted);
+}
+
 /// When the broker is killed.
 #[derive(Clone, Copy, PartialEq)]
 enum Kill {
@@ -66,11 +117,7 @@ fn fill_drain_and_fill(kill: Option<Kill>) {
         broker = BrokerProcess::start(&arguments);
     }
     drain(&broker, accepted);
-    let until = Instant::now() + PATIENCE;
-    while segments(&data) > 4 {
-        assert!(Instant::now() < until, "{} segments after all messages were fetched", segments(&data));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_for_few_segments(&data);
     if kill == Some(Kill::Drained) {
         drop(broker);
         broker = BrokerProcess::start(&arguments);
@@ -131,6 +178,14 @@ fn assert_accepts_again(broker: &BrokerProcess, accepted: usize) {
         assert!(number + LAST >= accepted, "message {number} of {accepted} came again");
     }
     receiver.expect_nothing_waiting();
+}
+
+fn wait_for_few_segments(data: &Path) {
+    let until = Instant::now() + PATIENCE;
+    while segments(data) > 4 {
+        assert!(Instant::now() < until, "{} segments after all messages were fetched", segments(data));
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 fn segments(data: &Path) -> usize {

@@ -60,13 +60,15 @@ fn what_cannot_be_decoded_is_passed_over_and_stays() {
     let (log, _) = Spool::open(&spool, Options::default()).expect("the broker is gone");
     let queue = log.queues()[0];
     let Some((_, Sequence(last))) = log.queue(queue).and_then(|content| content.ends) else { panic!("it has two") };
+    let room = log.take_room(1_000, false).expect("the disk has room");
     let mut batch = log.begin();
     // More than are read at once, behind two that are fine.
     for sequence in last + 1..=last + UNREADABLE {
         let place = Place { queue, sequence: Sequence(sequence) };
-        batch.message(&[(place, b"")], None, &[b"\xff of a later version"]).expect("small");
+        batch.message(&room, &[(place, b"")], None, &[b"\xff of a later version"]).expect("small");
     }
     drop(batch);
+    log.give_room(room);
     drop(log);
 
     let mut broker = directory.start();

@@ -171,16 +171,23 @@ fn spool_ahead(directory: &Path, load: Load, time: Duration) -> Result<f64> {
 }
 
 fn batch(spool: &Spool, load: Load, sequence: u64) -> Result<Position> {
+    let room = spool.take_room(load.count * RECORD_BYTES, false).ok_or("the disk is full")?;
     let mut batch = spool.begin();
     for sequence in sequence..sequence + load.count {
-        batch.message(&[(Place { queue: QUEUE, sequence: Sequence(sequence) }, "")], None, &[&BODY])?;
+        batch.message(&room, &[(Place { queue: QUEUE, sequence: Sequence(sequence) }, "")], None, &[&BODY])?;
     }
     if load.deletes {
         let first = sequence - load.waiting;
         batch.acknowledge(QUEUE, Sequence(first)..=Sequence(first + load.count - 1));
     }
-    Ok(batch.end())
+    let end = batch.end();
+    drop(batch);
+    spool.give_room(room);
+    Ok(end)
 }
+
+/// A message in the log.
+const RECORD_BYTES: u64 = 256 + 64;
 
 fn fill(spool: &Spool, sequence: u64, count: u64) -> Result<Position> {
     batch(spool, Load { count, deletes: false, waiting: 0 }, sequence)
@@ -215,7 +222,9 @@ fn open(directory: &Path, queues: u64, each: u64) -> Result<()> {
     for sequence in 0..each {
         for queue in 0..queues {
             let place = Place { queue: QueueId(queue), sequence: Sequence(sequence) };
-            spool.begin().message(&[(place, "")], None, &[&BODY])?;
+            let room = spool.take_room(RECORD_BYTES, false).ok_or("the disk is full")?;
+            spool.begin().message(&room, &[(place, "")], None, &[&BODY])?;
+            spool.give_room(room);
             if spool.is_congested() {
                 let end = spool.begin().end();
                 spool.wait(end)?;

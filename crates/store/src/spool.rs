@@ -12,10 +12,12 @@
 //! # let directory = std::env::temp_dir().join(format!("tenbin-spool-example-{}", std::process::id()));
 //! let (spool, _) = Spool::open(&directory, Options::default())?;
 //! let place = Place { queue: QueueId(7), sequence: Sequence(1) };
+//! let room = spool.take_room(100, false).ok_or("the disk is full")?;
 //! let mut batch = spool.begin();
-//! batch.message(&[(place, b"tag")], None, &[b"topic", b"payload"])?;
+//! batch.message(&room, &[(place, b"tag")], None, &[b"topic", b"payload"])?;
 //! let ticket = batch.end();
 //! drop(batch);
+//! spool.give_room(room);
 //! spool.wait(ticket)?;
 //!
 //! let mut messages = Messages::default();
@@ -46,6 +48,7 @@ mod reading;
 mod reclaim;
 mod record;
 mod recovery;
+mod room;
 mod runs;
 mod segment;
 mod shared;
@@ -75,6 +78,7 @@ pub use names::{Body, Marked, Origin, Place, Position, QueueId, Sequence};
 pub use options::Options;
 pub use reading::{Limit, Messages, ReadError, Stored};
 pub use recovery::{OpenError, Recovered};
+pub use room::Room;
 pub use snapshot::Snapshot;
 
 use committer::Committer;
@@ -250,16 +254,16 @@ impl Spool {
     /// `must`: somebody was promised this message. It may take what was made ahead on a disk that is short, too.
     ///
     /// What is booked is given back with [`give_room`](Self::give_room) when the message is appended, or is not going to be.
-    pub fn take_room(&self, bytes: u64, must: bool) -> Option<u64> {
+    pub fn take_room(&self, bytes: u64, must: bool) -> Option<Room> {
         // A large record may leave the end of a segment empty.
         let is_large = bytes > u64::from(self.shared.segment_bytes()) / 16;
         let bytes = if is_large { bytes.saturating_mul(2) } else { bytes };
-        self.shared.take_room(bytes, must).then_some(bytes)
+        self.shared.take_room(bytes, must).then(|| Room::new(bytes))
     }
 
     /// See [`take_room`](Self::take_room).
-    pub fn give_room(&self, booked: u64) {
-        self.shared.give_room(booked);
+    pub fn give_room(&self, room: Room) {
+        self.shared.give_room(room.into_bytes());
     }
 
     /// Files beside the log take so many bytes, which count for [`Options::bytes_maximum`].

@@ -2,7 +2,7 @@
 
 use tenbin_codec::{PacketId, PublishTemplate};
 use tenbin_session::{Delivery, SentId};
-use tenbin_store::spool::{Batch, Body, Origin, Place, QueueId, Sequence};
+use tenbin_store::spool::{Batch, Body, Origin, Place, QueueId, Room, Sequence};
 
 use super::message::{self, Head};
 use super::message_expiry::MessageClock;
@@ -16,13 +16,14 @@ pub(crate) struct Appending<'a> {
     clock: MessageClock,
     /// Of the message that is being put together: where it goes, with a tag.
     places: Vec<(Place, Vec<u8>)>,
-    /// What is the same for all of them.
-    body: Option<(Head, PublishTemplate)>,
+    /// What is the same for all of them, and the room that is booked for it.
+    body: Option<(Head, PublishTemplate, &'a Room)>,
 }
 
-impl Appending<'_> {
+impl<'a> Appending<'a> {
     /// A place of the message, which is the same for all of them until [`Appending::close`]. The delivery knows of it then.
-    pub(crate) fn place(&mut self, queue: &StoredQueue, delivery: &mut Delivery) {
+    /// `room` is booked for the message.
+    pub(crate) fn place(&mut self, queue: &StoredQueue, delivery: &mut Delivery, room: &'a Room) {
         let Some((place, stored)) = queue.next() else { return };
         delivery.stored = Some(stored);
         let mut tag = Vec::new();
@@ -32,35 +33,31 @@ impl Appending<'_> {
         }
         self.places.push((place, tag));
         if self.body.is_none() {
-            self.body = Some((message::head(delivery, self.clock), delivery.template.clone()));
+            self.body = Some((message::head(delivery, self.clock), delivery.template.clone(), room));
         }
     }
 
     /// As [`Appending::place`], where the delivery says already that it is.
-    fn place_again(&mut self, queue: &StoredQueue, delivery: &Delivery, sequence: Sequence) {
+    fn place_again(&mut self, queue: &StoredQueue, delivery: &Delivery, sequence: Sequence, room: &'a Room) {
         if queue.is_over() {
             return;
         }
         let mut tag = Vec::new();
         message::put_tag(delivery, &mut tag);
         self.places.push((place(queue.id(), sequence), tag));
-        self.body = Some((message::head(delivery, self.clock), delivery.template.clone()));
+        self.body = Some((message::head(delivery, self.clock), delivery.template.clone(), room));
     }
 
     /// The message has all its places.
     pub(crate) fn close(&mut self, origin: Option<Origin>) {
-        let body = self.body.take();
-        if self.places.is_empty() && origin.is_none() {
-            return;
-        }
-        let parts = body.as_ref().map_or([&[][..]; 3], |(head, template)| {
-            let [first, second] = template.to_store().1;
-            [head.as_bytes(), first, second]
-        });
         if let Some(origin) = origin {
             self.log.release(as_refused(origin)); // the identifier is this message's now
         }
-        let appended = self.log.message(&self.places, origin, &parts);
+        let Some((head, template, room)) = self.body.take() else {
+            return origin.into_iter().for_each(|origin| self.log.hold(origin));
+        };
+        let [first, second] = template.to_store().1;
+        let appended = self.log.message(room, &self.places, origin, &[head.as_bytes(), first, second]);
         debug_assert!(appended.is_ok(), "no tag and no message of MQTT is too large");
         self.places.clear();
     }
@@ -143,7 +140,8 @@ impl Durable {
     }
 
     /// Appends messages that have got their places already: see [`StoredQueue::next_sequence`].
-    pub(crate) fn append_placed(&self, queue: &StoredQueue, deliveries: &[Delivery]) {
+    /// `room` is booked for all of them.
+    pub(crate) fn append_placed(&self, queue: &StoredQueue, deliveries: &[Delivery], room: &Room) {
         // Nobody waits for what goes with its receiver's connection.
         let begin = || {
             let mut log = self.append();
@@ -160,7 +158,7 @@ impl Durable {
             }
             bytes += delivery.template.len();
             if let Some(Stored::InOwn(sequence)) = delivery.stored.map(Stored::of) {
-                log.place_again(queue, delivery, sequence);
+                log.place_again(queue, delivery, sequence, room);
                 log.close(None);
             }
         }
@@ -205,8 +203,7 @@ impl Durable {
         }
         for origin in outcomes.refused.drain(..).map(as_refused) {
             if !log.holds(origin) {
-                let held = log.message(&[] as &[(Place, Vec<u8>)], Some(origin), &[]);
-                debug_assert!(held.is_ok(), "an identifier is not too large");
+                log.hold(origin);
             }
         }
         SafeAt::of_messages(log.end())
@@ -246,21 +243,30 @@ impl Durable {
     ///
     /// [`Spool::take_room`]: tenbin_store::spool::Spool::take_room
     #[inline]
-    pub(crate) fn take_room(&self, bytes: usize, must: bool) -> Option<u64> {
+    pub(crate) fn take_room(&self, bytes: usize, must: bool) -> Option<Room> {
         self.spool.take_room(bytes as u64, must)
     }
 
     /// The message of this booking is appended, or is not going to be.
     #[inline]
-    pub(crate) fn give_room(&self, booked: u64) {
-        self.spool.give_room(booked);
+    pub(crate) fn give_room(&self, room: Room) {
+        self.spool.give_room(room);
     }
 
     /// Whether the disk has room for all that one receiver's queue may bring there at once.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
-        self.take_room(bytes, false).inspect(|&booked| self.give_room(booked)).is_some()
+        self.take_room(bytes, false).map(|room| self.give_room(room)).is_some()
     }
 }
+
+/// Bytes that a message takes on disk, about, with one place and what ends it.
+pub(crate) fn bytes_of(delivery: &Delivery) -> usize {
+    RECORD_BYTES + PLACE_BYTES + delivery.template.len()
+}
+
+/// Of a message on disk, about: beside its packet, and for each of its receivers, whose acknowledgement needs room too.
+pub(crate) const RECORD_BYTES: usize = 64;
+pub(crate) const PLACE_BYTES: usize = 120;
 
 /// A place of a queue.
 pub(crate) fn place(queue: QueueId, sequence: Sequence) -> Place {

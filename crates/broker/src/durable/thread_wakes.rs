@@ -110,7 +110,7 @@ mod tests {
     use std::task::{Poll, Wake};
     use std::time::{Duration, Instant};
 
-    use tenbin_store::spool::{Batch, Options, Place, QueueId, Sequence};
+    use tenbin_store::spool::{Batch, Options, Origin, QueueId};
 
     use super::*;
 
@@ -167,9 +167,8 @@ mod tests {
         }
     }
 
-    fn append(batch: &mut Batch<'_>, sequence: u64) -> Position {
-        let place = Place { queue: QueueId(1), sequence: Sequence(sequence) };
-        batch.message(&[(place, "")], None, &[b"body"]).unwrap();
+    fn append(batch: &mut Batch<'_>, sequence: u16) -> Position {
+        batch.hold(Origin { queue: QueueId(1), identifier: sequence });
         batch.end()
     }
 

@@ -374,10 +374,11 @@ mod tests {
         let publication = Publication::new(topic, vec![b'x'; 100].into());
         let template = publication.template(&mut BytesMut::new());
         let bytes = template.len();
+        let room = durable.take_room(0, false).unwrap();
         let mut log = durable.append();
         for _ in 0..10 {
             let qos = QoS::AtLeastOnce;
-            log.place(&queue, &mut Delivery::new(template.clone(), qos, false));
+            log.place(&queue, &mut Delivery::new(template.clone(), qos, false), &room);
             log.close(None);
         }
         drop(log);

@@ -12,6 +12,7 @@ use super::lag::{Lag, Reading};
 use super::stream::Stream;
 use super::tcp_state::Ends;
 use crate::clock::Moment;
+use crate::durable::{Room, bytes_of};
 use crate::lifecycle;
 use crate::outbox::{Batch, Booked, Control, Entry, Run, Taken};
 use crate::router::{HeldKey, Paged};
@@ -40,7 +41,7 @@ impl<S: Stream> ConnectionTask<S> {
             if outbox.take_room_again() {
                 lifecycle::takes_messages(&self.shared, &self.lease, Instant::now());
             }
-            ready.more_retained = room > 0 && self.take_retained(quota, room.min(TAKE), batch);
+            ready.more_retained = room > 0 && self.take_retained(context, quota, room.min(TAKE), batch);
             if !batch.is_empty() {
                 self.send(batch, Instant::now());
                 ready.sent = true;
@@ -58,20 +59,41 @@ impl<S: Stream> ConnectionTask<S> {
     }
 
     /// Takes a page of the retained messages that SUBSCRIBEs have asked for. Whether there is more to look for.
-    fn take_retained(&mut self, quota: usize, bytes: usize, into: &mut Batch) -> bool {
-        let pages = &mut self.lease.state.retained_pages;
-        if pages.is_empty() {
+    fn take_retained(&mut self, context: &mut Context<'_>, quota: usize, bytes: usize, into: &mut Batch) -> bool {
+        if self.lease.state.retained_pages.is_empty() {
             return false;
         }
+        let quota = if self.rests_from_retained(context) { 0 } else { quota };
+        let keeps = self.shared.durable.as_ref().filter(|_| self.lease.client.outbox.stored().is_some());
+        let mut booked: Option<Room> = None;
+        let has_room = |page: &[Delivery]| {
+            let Some(durable) = keeps else { return true };
+            let acknowledged = page.iter().filter(|delivery| delivery.qos.is_acknowledged());
+            let bytes = acknowledged.map(bytes_of).sum();
+            if bytes == 0 {
+                return true;
+            }
+            let Some(room) = durable.take_room(bytes, false) else { return false };
+            match &mut booked {
+                Some(booked) => booked.join(room),
+                None => booked = Some(room),
+            }
+            true
+        };
         let taken = into.deliveries().iter().filter(|delivery| delivery.qos.is_acknowledged()).count();
         let mut page = Vec::new();
-        let paged = pages.take(&self.shared.router, quota.saturating_sub(taken), bytes, Instant::now(), &mut page);
+        let quota = quota.saturating_sub(taken);
+        let pages = &mut self.lease.state.retained_pages;
+        let paged = pages.take(&self.shared.router, quota, bytes, Instant::now(), &mut page, has_room);
         let rights = &self.lease.client.rights;
         let found = page.len();
         page.retain(|delivery| rights.may_receive_encoded(delivery.template.topic()));
         // What may not be received leaves its quota to others.
-        let has_more = paged == Paged::More || page.len() < found;
-        self.keep_retained(&mut page);
+        let has_more = paged != Paged::Enough || page.len() < found;
+        self.keep_retained(&mut page, booked);
+        if paged == Paged::NoRoom {
+            self.rest_from_retained(); // what is sent at QoS 0 goes on
+        }
         page.into_iter().for_each(|delivery| into.add(delivery));
         has_more
     }

@@ -23,7 +23,7 @@ use tokio::time::Sleep;
 use super::connection::ConnectionTask;
 use super::stream::Stream;
 use crate::auth::enforcement;
-use crate::durable::{Durable, Outcomes, Page, Place, SafeAt, Stored, StoredQueue, place, read_again_after};
+use crate::durable::{Durable, Outcomes, Page, Place, Room, SafeAt, Stored, StoredQueue, place, read_again_after};
 use crate::registry::Client;
 use crate::shared::Shared;
 
@@ -45,6 +45,8 @@ pub(super) struct Storing {
     page: Option<oneshot::Receiver<Page>>,
     /// What cannot be read now.
     unread: Option<Unread>,
+    /// The disk had no room for retained messages: it is asked again then.
+    retained_rest: Option<Pin<Box<Sleep>>>,
     /// The share group that was asked for last, and where its messages are.
     group: Option<(NonZeroU64, Option<Arc<StoredQueue>>)>,
 }
@@ -65,6 +67,9 @@ const HELD_BYTES_BEHIND: usize = 1 << 20;
 
 /// PUBRELs and PUBCOMPs that wait of one connection, before it is read no more: all that one client can need.
 const STEPS_MAX: usize = 2 * 65_536;
+
+/// After the disk had no room for retained messages: the log looks as often whether there is some.
+const RETAINED_AGAIN: Duration = Duration::from_secs(1);
 
 /// A packet of a QoS 2 handshake.
 #[derive(Debug, Clone, Copy)]
@@ -264,25 +269,41 @@ impl<S: Stream> ConnectionTask<S> {
 
     /// Another task has us now: it tries at once.
     pub(super) fn forget_rest_from_reading(&mut self) {
-        if let Some(unread) = self.storing.as_mut().and_then(|storing| storing.unread.as_mut()) {
+        let Some(storing) = &mut self.storing else { return };
+        storing.retained_rest = None;
+        if let Some(unread) = &mut storing.unread {
             unread.timer = None;
         }
     }
 
-    /// Retained messages that the client is going to be sent are under way from now on, as any other.
-    pub(super) fn keep_retained(&self, page: &mut [Delivery]) {
-        let Some((durable, queue)) = self.shared.durable.as_ref().zip(self.lease.client.outbox.stored()) else {
-            return;
-        };
-        let mut acknowledged = page.iter_mut().filter(|delivery| delivery.qos.is_acknowledged()).peekable();
-        if acknowledged.peek().is_none() {
-            return;
+    /// Retained messages that the client is going to be sent are under way from now on, as any other. `room` is booked for
+    /// them; without it none of them is to be kept.
+    pub(super) fn keep_retained(&self, page: &mut [Delivery], room: Option<Room>) {
+        let Some((durable, room)) = self.shared.durable.as_ref().zip(room) else { return };
+        if let Some(queue) = self.lease.client.outbox.stored() {
+            let mut log = durable.append();
+            for delivery in page.iter_mut().filter(|delivery| delivery.qos.is_acknowledged()) {
+                log.place(&queue, delivery, &room);
+                log.close(None);
+            }
         }
-        let mut log = durable.append();
-        for delivery in acknowledged {
-            log.place(&queue, delivery);
-            log.close(None);
+        durable.give_room(room);
+    }
+
+    /// The disk has no room for the next retained messages: they stay where they are.
+    #[cold]
+    pub(super) fn rest_from_retained(&mut self) {
+        self.storing().retained_rest = Some(Box::pin(tokio::time::sleep(RETAINED_AGAIN)));
+    }
+
+    /// Whether it is too early to ask the disk again for room; if so, has us woken.
+    pub(super) fn rests_from_retained(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(storing) = &mut self.storing else { return false };
+        if storing.retained_rest.as_mut().is_some_and(|rest| rest.as_mut().poll(context).is_pending()) {
+            return true;
         }
+        storing.retained_rest = None;
+        false
     }
 
     /// Sends a message that is stored, or has its packet wait in `aside`.

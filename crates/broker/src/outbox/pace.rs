@@ -11,7 +11,7 @@ use super::health::{Bounds, Pace, SOFT_FLOOR_BYTES, Sample};
 use super::passing::Passed;
 use super::queue::HEAD_BYTES;
 use super::{Outbox, OutboxLimits, State, WhenFull, tail};
-use crate::durable::{Stored, StoredQueue};
+use crate::durable::{Stored, StoredQueue, bytes_of};
 
 /// How a queue behaves now.
 #[derive(Debug, Default, Clone, Copy)]
@@ -178,14 +178,16 @@ impl Outbox {
             delivery.stored.is_none() && delivery.share.is_none() && self.passes(&queue, delivery)
         };
         state.queue.split_runs();
-        let count = state.queue.iter().filter(|delivery| unplaced(delivery)).count();
-        let can_write = can_write && (!has_tail || room.end - room.start >= count as u64);
+        let sizes = state.queue.iter().filter(|delivery| unplaced(delivery)).map(bytes_of);
+        let (count, bytes) = sizes.fold((0, 0), |(count, bytes), more| (count + 1, bytes + more));
+        let can_write = can_write && (!has_tail || room.end - room.start >= count);
+        let mut passed = Passed::of(Arc::clone(&queue));
+        let can_write = can_write && passed.take_room(self, bytes);
         let goes = |delivery: &Delivery| match delivery.stored.map(Stored::of) {
             Some(stored) => matches!(stored, Stored::InOwn(_)),
             None => can_write && unplaced(delivery),
         };
         let mut rest = state.queue.withdraw_behind(HEAD_BYTES, goes, &self.common.budget);
-        let mut passed = Passed::of(Arc::clone(&queue));
         if rest.is_empty() {
             return passed;
         }

@@ -33,7 +33,7 @@ use tenbin_store::spool::Sequence;
 
 use super::push::Push;
 use super::{Outbox, State, WhenFull, tail};
-use crate::durable::{Durable, Stored, StoredQueue, Tail};
+use crate::durable::{Durable, Room, Stored, StoredQueue, Tail, bytes_of};
 
 /// What a batch does to the disk, once the outbox is not locked any more.
 #[derive(Debug, Default)]
@@ -42,6 +42,8 @@ pub(super) struct Passed {
     queue: Option<Option<Arc<StoredQueue>>>,
     /// These have got a place and are to be written there.
     placed: Vec<Delivery>,
+    /// Booked for them.
+    room: Option<Room>,
     /// Nothing is at these places any more that is wanted.
     left: Vec<Sequence>,
 }
@@ -70,9 +72,10 @@ impl Outbox {
         self.common.durable.as_ref().is_some_and(|durable| durable.is_behind())
     }
 
-    /// Whether the disk takes so many bytes now.
-    pub(crate) fn has_disk_room(&self, bytes: usize) -> bool {
-        self.common.durable.as_ref().is_some_and(|durable| !durable.is_behind() && durable.has_room(bytes))
+    /// Books so many bytes of the disk, if it takes them now.
+    pub(crate) fn take_disk_room(&self, bytes: usize) -> Option<Room> {
+        let durable = self.common.durable.as_ref().filter(|durable| !durable.is_behind())?;
+        durable.take_room(bytes, false)
     }
 
     /// Whether such messages are on disk only while they are not in memory.
@@ -123,13 +126,17 @@ impl Outbox {
     /// Writes messages of the tail that have got their places and are not there yet, and gives up the places of others.
     #[cold]
     pub(super) fn write_passed(&self, passed: Passed) {
-        let Passed { queue, placed, left } = passed;
-        let Some((durable, queue)) = self.common.durable.as_ref().zip(queue.flatten()) else { return };
-        durable.settle_places(&queue, left);
-        if placed.is_empty() {
-            return;
+        let Passed { queue, placed, left, room } = passed;
+        let Some(durable) = &self.common.durable else { return };
+        let queue = queue.flatten();
+        if let Some(queue) = &queue {
+            durable.settle_places(queue, left);
         }
-        durable.append_placed(&queue, &placed);
+        if let Some((queue, room)) = queue.as_ref().zip(room.as_ref()) {
+            durable.append_placed(queue, &placed, room);
+        }
+        room.into_iter().for_each(|room| durable.give_room(room));
+        let Some(queue) = queue.filter(|_| !placed.is_empty()) else { return };
         let mut state = self.state();
         // What is there now may be another session's.
         if state.tail.is_none() || self.disk().is_none_or(|now| !Arc::ptr_eq(&now, &queue)) {
@@ -152,7 +159,7 @@ impl Passed {
 
     #[inline]
     pub(super) fn is_nothing(&self) -> bool {
-        self.placed.is_empty() && self.left.is_empty()
+        self.placed.is_empty() && self.left.is_empty() && self.room.is_none()
     }
 
     fn queue(&mut self, outbox: &Outbox) -> Option<Arc<StoredQueue>> {
@@ -164,7 +171,18 @@ impl Passed {
         self.left.push(sequence);
     }
 
-    /// A message that goes to the tail, at a place that it has got by rule 2.
+    /// Books room for messages that are going to be placed, of so many bytes; whether there is any.
+    pub(super) fn take_room(&mut self, outbox: &Outbox, bytes: usize) -> bool {
+        let durable = outbox.common.durable.as_ref();
+        let Some(room) = durable.and_then(|durable| durable.take_room(bytes, false)) else { return false };
+        match &mut self.room {
+            Some(booked) => booked.join(room),
+            None => self.room = Some(room),
+        }
+        true
+    }
+
+    /// A message that goes to the tail, at a place that it has got by rule 2, and with room that is booked.
     pub(super) fn place(&mut self, sequence: Sequence, tail: &mut Tail, delivery: &mut Delivery) {
         delivery.stored = Some(Stored::new(sequence, false).to_number());
         tail.add(sequence, tail::weight(delivery));
@@ -211,6 +229,9 @@ impl Push<'_> {
                 self.add_to_tail(sequence, &delivery);
                 return None;
             }
+            if !self.passed.take_room(self.outbox, bytes_of(&delivery)) {
+                return self.left_without_room(place, delivery);
+            }
             if let Some(sequence) = queue.next_sequence() {
                 self.passed.place(sequence, self.tail.get_or_insert_default(), &mut delivery);
                 self.spooled = true;
@@ -223,6 +244,17 @@ impl Push<'_> {
         self.passed.left.extend(place);
         delivery.stored = None;
         Some(delivery)
+    }
+
+    /// A message that cannot be written, and may not overtake those in the tail: its publisher is told.
+    #[cold]
+    fn left_without_room(&mut self, place: Option<Sequence>, delivery: Delivery) -> Option<Delivery> {
+        self.passed.left.extend(place);
+        match delivery.qos.is_acknowledged() {
+            true => self.refuse_own(Delivery { stored: None, ..delivery }),
+            false => self.dropped_full += 1,
+        }
+        None
     }
 
     /// Takes a message that finds no room in memory to the tail, which may begin with it; what is returned has no room there

@@ -245,9 +245,7 @@ impl<'a> Push<'a> {
             self.refuse(delivery);
         } else if let Some(delivery) = self.overflow(delivery) {
             if acknowledged {
-                (self.is_stuffed, self.refuses_own) = (true, true);
-                self.returned.push(delivery);
-                return;
+                return self.refuse_own(delivery);
             }
             self.given += 1;
             if self.limits.when_full == WhenFull::Disconnect {
@@ -297,6 +295,13 @@ impl<'a> Push<'a> {
     fn refuse(&mut self, delivery: Delivery) {
         self.refused = delivery.share;
         self.taken_back += Booked::of(&delivery);
+        self.returned.push(delivery);
+    }
+
+    /// A QoS 1 or 2 message of no share group goes back, and so do those behind it.
+    #[cold]
+    pub(super) fn refuse_own(&mut self, delivery: Delivery) {
+        (self.is_stuffed, self.refuses_own) = (true, true);
         self.returned.push(delivery);
     }
 

@@ -7,7 +7,7 @@ use tenbin_codec::PlainPublish;
 use tenbin_session::Delivery;
 
 use super::SharedGroup;
-use crate::durable::{Durable, PublisherId, SafeAt, StoredQueue};
+use crate::durable::{Durable, PublisherId, Room, SafeAt, StoredQueue};
 use crate::outbox::{Batch, Outbox, Pressure, Wire};
 
 /// The deliveries of one batch, grouped by receiver, so that each receiver is locked and woken once.
@@ -41,8 +41,10 @@ pub(super) struct Fanout {
     /// What is to be appended to the log, message by message.
     kept: Vec<Kept>,
     /// Room on disk that is booked for `kept`, and whether the message that is being published has room there.
-    booked: u64,
+    booked: Option<Room>,
     room: Option<bool>,
+    /// Something is booked for the message that is being published: else it is not kept.
+    is_booked: bool,
     /// When all is safe that was appended since the last [`Fanout::take_safe_at`].
     safe_at: SafeAt,
 }
@@ -79,7 +81,7 @@ impl Fanout {
     /// Another message is going to be published; its number, which no other message of the batch has.
     pub(super) fn begin_message(&mut self) -> u32 {
         self.message = self.message.checked_add(1).unwrap_or(1);
-        self.room = None;
+        (self.room, self.is_booked) = (None, false);
         self.message
     }
 
@@ -87,11 +89,29 @@ impl Fanout {
     /// not refused on a disk that is merely short.
     pub(super) fn take_room(&mut self, durable: Option<&Durable>, bytes: usize, must: bool) -> bool {
         let Some(durable) = durable else { return true };
-        *self.room.get_or_insert_with(|| {
-            let booked = durable.take_room(bytes, must);
-            self.booked += booked.unwrap_or(0);
-            booked.is_some()
-        })
+        if let Some(has_room) = self.room {
+            return has_room;
+        }
+        let room = durable.take_room(bytes, must);
+        let has_room = self.book(room);
+        self.room = Some(has_room);
+        has_room
+    }
+
+    /// Room for the message that is being published, if there is any; whether there is.
+    pub(super) fn book(&mut self, room: Option<Room>) -> bool {
+        let Some(room) = room else { return false };
+        self.is_booked = true;
+        match &mut self.booked {
+            Some(booked) => booked.join(room),
+            None => self.booked = Some(room),
+        }
+        true
+    }
+
+    /// Whether something is booked for the message that is being published.
+    pub(super) fn is_booked(&self) -> bool {
+        self.is_booked
     }
 
     /// Whether so much is collected that it has to be handed over before another message is published.
@@ -110,7 +130,7 @@ impl Fanout {
         kept: Option<Arc<StoredQueue>>,
         now: Instant,
     ) {
-        match kept {
+        match kept.filter(|_| self.is_booked) {
             None => {
                 self.batch_for(number, outbox).add(delivery);
                 self.added(now);
@@ -132,7 +152,7 @@ impl Fanout {
 
     /// A message waits with its group: behind those that are here for the group's members.
     pub(super) fn add_waiting(&mut self, group: &Arc<SharedGroup>, delivery: Delivery) {
-        if let Some(queue) = group.stored() {
+        if let Some(queue) = group.stored().filter(|_| self.is_booked) {
             self.keep(What::Waiting { place: self.waiting_with_groups.len(), queue });
         }
         self.groups.insert(group.number());
@@ -213,10 +233,10 @@ impl Fanout {
         if !self.kept.is_empty() {
             self.append(durable);
         }
-        if self.booked > 0
-            && let Some(durable) = durable
+        if let Some(durable) = durable
+            && let Some(room) = self.booked.take()
         {
-            durable.give_room(std::mem::take(&mut self.booked));
+            durable.give_room(room);
         }
         let mut returned = Vec::new();
         for Part { number, connection, outbox, batch } in &mut self.parts[..self.used] {
@@ -254,14 +274,16 @@ impl Fanout {
                 match what {
                     What::Delivery { part, place, queue } => {
                         has_to_last |= !queue.is_temporary();
-                        if let Some(delivery) = self.parts[*part].batch.singles().get_mut(*place) {
-                            log.place(queue, delivery);
+                        let delivery = self.parts[*part].batch.singles().get_mut(*place);
+                        if let Some((delivery, room)) = delivery.zip(self.booked.as_ref()) {
+                            log.place(queue, delivery, room);
                         }
                     }
                     What::Waiting { place, queue } => {
                         has_to_last = true;
-                        if let Some((_, delivery)) = self.waiting_with_groups.get_mut(*place) {
-                            log.place(queue, delivery);
+                        let waiting = self.waiting_with_groups.get_mut(*place);
+                        if let Some(((_, delivery), room)) = waiting.zip(self.booked.as_ref()) {
+                            log.place(queue, delivery, room);
                         }
                     }
                     What::Held(publisher) => {

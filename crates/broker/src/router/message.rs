@@ -11,7 +11,7 @@ use tenbin_session::{Delivery, Publication};
 use super::fanout::Fanout;
 use super::matches::Terms;
 use crate::clock::Moment;
-use crate::durable::StoredQueue;
+use crate::durable::{PLACE_BYTES, RECORD_BYTES, StoredQueue};
 use crate::outbox::{Booked, Outbox};
 
 /// The share group that a delivery is for, and by what it chose.
@@ -144,12 +144,13 @@ impl<'a> Message<'a> {
     /// For a slow receiver for whom QoS 0 waits on disk too.
     #[cold]
     fn add_slowly(&mut self, fanout: &mut Fanout, (number, outbox): (u64, &Arc<Outbox>), terms: &Terms, is_last: bool) {
-        if outbox.is_over_quota(self.now.at) || !outbox.has_disk_room(self.packet_bytes as usize) {
-            outbox.drop_newest();
-            return;
-        }
         if !std::mem::replace(&mut self.is_begun, true) {
             fanout.begin_message(); // messages of QoS 0 mostly do without
+        }
+        let once = if fanout.is_booked() { 0 } else { RECORD_BYTES + self.packet_bytes as usize };
+        if outbox.is_over_quota(self.now.at) || !fanout.book(outbox.take_disk_room(once + PLACE_BYTES)) {
+            outbox.drop_newest();
+            return;
         }
         let delivery = self.delivery(terms, Share::NONE, is_last);
         fanout.add(number, outbox, delivery, outbox.collects_unacknowledged_in(), self.now.at);

@@ -20,7 +20,7 @@ use super::route_cache::{KnownRoute, RouteCache};
 use super::shared::{GroupMember, dispatch};
 use super::{NotRetained, Receiver, Router};
 use crate::clock::Moment;
-use crate::durable::{Durable, PublisherId, SafeAt, StoredQueue, as_refused};
+use crate::durable::{Durable, PLACE_BYTES, PublisherId, RECORD_BYTES, SafeAt, StoredQueue, as_refused};
 use crate::outbox::Outbox;
 
 /// One publisher's way into the router, and what it remembers of it.
@@ -394,6 +394,13 @@ impl Origin {
             for route in &router.matches(message.name).groups {
                 if !known.contains(&Arc::as_ptr(&route.group)) {
                     let kept = if message.may_be_kept() { route.group.stored() } else { None };
+                    if kept.is_some() && !self.takes_room(router, matches, message, fanout) {
+                        route.group.refuse();
+                        delivered.is_wanted = true;
+                        delivered.receivers += 1;
+                        delivered.refusals += 1;
+                        continue;
+                    }
                     let is_taken = self.deliver_to_group(router, (route, kept), message, fanout, false);
                     delivered.is_wanted |= is_taken;
                     delivered.receivers += u32::from(is_taken);
@@ -457,10 +464,6 @@ impl Origin {
         }
     }
 }
-
-/// Of a message on disk, about: beside its packet, and for each of its receivers, whose acknowledgement needs room too.
-const RECORD_BYTES: usize = 64;
-const PLACE_BYTES: usize = 120;
 
 /// A message for which there is no room for now, and whose publisher sends it again: nobody gets it.
 #[cold]

@@ -42,6 +42,8 @@ pub(crate) enum Paged {
     Enough,
     /// To be called again.
     More,
+    /// To be called again when the disk has room.
+    NoRoom,
 }
 
 impl RetainedPages {
@@ -76,7 +78,8 @@ impl RetainedPages {
         self.0 = None;
     }
 
-    /// Takes the next messages: about `bytes` of them, and at most `quota` that are to be acknowledged.
+    /// Takes the next messages: about `bytes` of them, and at most `quota` that are to be acknowledged. Those stay where they
+    /// are for which the caller says that it has no room.
     pub(crate) fn take(
         &mut self,
         router: &Router,
@@ -84,8 +87,9 @@ impl RetainedPages {
         bytes: usize,
         now: Instant,
         into: &mut Vec<Delivery>,
+        has_room: impl FnMut(&[Delivery]) -> bool,
     ) -> Paged {
-        self.change(|pages| pages.take(router, quota, bytes, now, into)).unwrap_or(Paged::Enough)
+        self.change(|pages| pages.take(router, quota, bytes, now, into, has_room)).unwrap_or(Paged::Enough)
     }
 
     /// Keeps no memory where nothing is left.
@@ -100,7 +104,15 @@ impl RetainedPages {
 }
 
 impl Pages {
-    fn take(&mut self, router: &Router, quota: usize, bytes: usize, now: Instant, into: &mut Vec<Delivery>) -> Paged {
+    fn take(
+        &mut self,
+        router: &Router,
+        quota: usize,
+        bytes: usize,
+        now: Instant,
+        into: &mut Vec<Delivery>,
+        mut has_room: impl FnMut(&[Delivery]) -> bool,
+    ) -> Paged {
         let mut room = PageRoom { messages: PAGE_MESSAGES, bytes, visits: PAGE_VISITS };
         let mut quota = quota;
         loop {
@@ -116,9 +128,15 @@ impl Pages {
             let Search { filter, grant, cursor } = next.get_mut();
             let messages = if takes_quota { room.messages.min(quota) } else { room.messages };
             let before = into.len();
+            let began = cursor.clone();
             let left = router.retained.page(filter, cursor, PageRoom { messages, ..room }, now, |message| {
                 into.push(message.delivery(*grant));
             });
+            if takes_quota && !has_room(&into[before..]) {
+                *cursor = began;
+                into.truncate(before);
+                return Paged::NoRoom;
+            }
             if cursor.is_none() {
                 next.remove();
             }

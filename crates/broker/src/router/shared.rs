@@ -18,7 +18,7 @@ use super::unread::UnreadGroups;
 use super::waiting::Waiting;
 use super::{Grant, Receiver};
 use crate::clock::{Clock, Moment};
-use crate::durable::{Durable, Stored, StoredQueue, place};
+use crate::durable::{Durable, Stored, StoredQueue, bytes_of, place};
 use crate::memory::Account;
 use crate::metrics::Metrics;
 use crate::outbox::{Booked, Budget, Outbox, OutboxLimits, Tally};
@@ -241,15 +241,27 @@ impl SharedGroup {
         returned.pop().map(|delivery| Delivery { stored, ..delivery })
     }
 
-    /// Keeps a message that is not kept yet, where the group's are: it was to go to a member at QoS 0, and did not.
+    /// Whether a message that is published now is to be kept with the group's, and the disk has no room.
+    pub(super) fn lacks_disk_room(&self, delivery: &Delivery) -> bool {
+        let is_new = delivery.stored.is_none() && delivery.published_qos.is_acknowledged();
+        is_new
+            && self.stored().is_some_and(|queue| !queue.is_over())
+            && self.queues.durable.as_ref().is_some_and(|durable| !durable.has_room(bytes_of(delivery)))
+    }
+
+    /// Keeps a message that is not kept yet, where the group's are: it was to go to a member at QoS 0, and did not. Where the
+    /// disk has no room it stays in memory.
     pub(super) fn kept(&self, mut delivery: Delivery) -> Delivery {
         if delivery.stored.is_none()
             && delivery.published_qos.is_acknowledged()
             && let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored())
+            && let Some(room) = durable.take_room(bytes_of(&delivery), true)
         {
             let mut log = durable.append();
-            log.place(&queue, &mut delivery);
+            log.place(&queue, &mut delivery, &room);
             log.close(None);
+            drop(log);
+            durable.give_room(room);
         }
         delivery
     }

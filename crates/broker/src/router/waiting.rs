@@ -177,6 +177,12 @@ impl SharedGroup {
             let goes_on = !line.was_refused_lately(now.nanos) && self.dispatch_some(line, now, rng);
             let mut is_full = false;
             for delivery in deliveries {
+                if self.lacks_disk_room(&delivery) {
+                    is_full = true;
+                    self.refuse();
+                    refused.push(delivery.message);
+                    continue;
+                }
                 let may_go = !line.holds_up_all() || !delivery.published_qos.is_acknowledged();
                 let left = if may_go { self.place_or_block(line, delivery, now, rng) } else { Some(delivery) };
                 let Some(delivery) = left else { continue };
@@ -375,6 +381,8 @@ impl SharedGroup {
                 line.queue.append(delivery, Reader::Absent);
             }
             Some(stored) => line.tail.add(stored.sequence(), delivery.template.len()),
+            // Others that are on disk would come after it.
+            None if !line.tail.is_empty() => return Some(delivery),
             None => {
                 let fits = line.queue.fits(&delivery, Reader::Absent, limits, budget, now.at);
                 metrics.dropped_expired.add(line.queue.take_expired().messages);

@@ -6,6 +6,7 @@ use super::{
     log::Log,
     names::{Body, Origin, Place, Position, QueueId, Sequence},
     record::{Entry, RECORD_BYTES_MAX, Shape, TAG_BYTES_MAX},
+    room::Room,
     shared::Shared,
 };
 
@@ -50,8 +51,18 @@ impl<'a> Batch<'a> {
     /// Appends a message, once, for any number of queues, with a tag for each place; its body is given in parts. Whatever
     /// holds bytes can be a tag, `""` is none. Where no place has one they take no space.
     ///
-    /// `origin` holds a Packet Identifier. It lives as long as it is held, whatever becomes of the message; a message
-    /// without places is its origin and no more, and one without either is nothing.
+    /// `room` is booked for it, or for it and others. No message is appended without:
+    ///
+    /// ```compile_fail
+    /// # use tenbin_store::spool::{Place, QueueId, Sequence, Spool};
+    /// # fn append(spool: &Spool) {
+    /// let place = Place { queue: QueueId(7), sequence: Sequence(1) };
+    /// let _ = spool.begin().message(&[(place, "")], None, &[b"payload"]);
+    /// # }
+    /// ```
+    ///
+    /// `origin` holds a Packet Identifier, as [`hold`](Self::hold) does. It lives as long as it is held, whatever becomes of
+    /// the message; a message without places is its origin and no more, and one without either is nothing.
     ///
     /// A sequence that is not larger than all before it in its queue is put where it belongs, and takes the place of one
     /// that is already there.
@@ -60,6 +71,7 @@ impl<'a> Batch<'a> {
     /// [`TooLarge`]; nothing is appended.
     pub fn message<T: AsRef<[u8]>>(
         &mut self,
+        _room: &Room,
         places: &[(Place, T)],
         origin: Option<Origin>,
         body: &[&[u8]],
@@ -94,6 +106,11 @@ impl<'a> Batch<'a> {
     /// as they are there: some 250 bytes for a queue with up to eleven runs. What has its mark already is no record.
     pub fn mark(&mut self, place: Place, mark: u32, body: Body) -> bool {
         self.log().mark(place, mark, body)
+    }
+
+    /// Holds a Packet Identifier of a publisher, without a message.
+    pub fn hold(&mut self, origin: Origin) {
+        self.log().hold(origin);
     }
 
     /// The publisher gives up a Packet Identifier (PUBREL). False if it was not held.

@@ -47,6 +47,8 @@ pub(super) struct Committer {
     prepare_after: Option<Instant>,
     /// Segments up to this one have a file; how long that is.
     made: (u32, u32),
+    /// Bytes that the files took when somebody last looked, with what came and went since; only where they have a maximum.
+    used: Option<(Instant, u64)>,
     /// The segment before the first that this one has made, and where it ends: its space goes back.
     to_cut: Option<(u32, u32)>,
     reclaim: Reclaim,
@@ -120,6 +122,7 @@ impl Committer {
             prepared,
             prepare_after: None,
             made,
+            used: None,
             to_cut: last.filter(|_| rest.is_none()),
             written: synced,
             synced,
@@ -176,7 +179,9 @@ impl Committer {
             self.publish(result, bytes);
         }
         // Also after a failure: what the log does not need any more may be the space that it waits for.
-        let has_given = !self.is_closing && self.reclaim.finish(&self.shared, self.synced);
+        let given = if self.is_closing { None } else { self.reclaim.finish(&self.shared, self.synced) };
+        let has_given = given.is_some();
+        self.note_used(|used| used.saturating_sub(given.unwrap_or(0)));
         if has_given {
             self.prepare_after = None;
         }
@@ -249,6 +254,7 @@ impl Committer {
     fn unmake(&mut self, number: u32) -> io::Result<()> {
         self.prepared = None;
         self.disk.remove(&log_name(number)).map_err(|error| self.named(number, &error))?;
+        self.used = None;
         self.made = (number - 1, 0);
         Ok(())
     }
@@ -261,14 +267,19 @@ impl Committer {
     fn make_from(&mut self, number: u32, bytes: u32, spare: Option<String>) -> io::Result<Box<dyn DiskFile>> {
         let header = self.shared.log().header(number, bytes);
         let file = prepare(&*self.disk, header, spare.as_deref())?;
+        if spare.is_none() {
+            self.note_used(|used| used + u64::from(bytes));
+        }
         self.made = (number, bytes);
         Ok(file)
     }
 
-    /// On a full disk, from the last spare file, which no new messages take.
+    /// On a full disk, from the last spare file. Messages take it only where it has room for all that waits behind them:
+    /// they were booked before another program took the space, and acknowledgements may not wait for them.
     fn make_now(&mut self, part: &Part) -> io::Result<Box<dyn DiskFile>> {
         let (number, bytes) = (part.segment, part.file_bytes);
-        let may_take_last = bytes <= self.options.segment_bytes && !part.has_messages;
+        let may_take_last =
+            bytes <= self.options.segment_bytes && (!part.has_messages || number == self.shared.log().end().segment());
         if may_take_last
             && self.space().is_at_maximum()
             && let Some(spare) = self.reclaim.take_last_spare()
@@ -284,19 +295,36 @@ impl Committer {
     }
 
     /// For files of messages.
-    fn space(&self) -> Space {
-        let elsewhere = self.shared.bytes_elsewhere.load(Ordering::Relaxed);
+    fn space(&mut self) -> Space {
+        let maximum = self.options.bytes_maximum;
+        let used = if maximum == 0 { 0 } else { self.used() };
+        let used = used.saturating_add(self.shared.bytes_elsewhere.load(Ordering::Relaxed));
         let entries = self.shared.log().index.references();
-        Space::of(&*self.disk, self.options.segment_bytes, entries, self.options.bytes_maximum, elsewhere)
+        Space::of(&*self.disk, self.options.segment_bytes, entries, maximum, used)
+    }
+
+    /// Bytes that all files take. To look is dear where there are many.
+    fn used(&mut self) -> u64 {
+        if let Some((_, used)) = self.used.filter(|(looked_at, _)| looked_at.elapsed() < LOOK_AGAIN) {
+            return used;
+        }
+        let used = self.disk.used().unwrap_or(0);
+        self.used = Some((Instant::now(), used));
+        used
+    }
+
+    fn note_used(&mut self, change: impl FnOnce(u64) -> u64) {
+        self.used = self.used.map(|(looked_at, used)| (looked_at, change(used)));
     }
 
     /// Tells how much more may be appended of messages: what was made ahead has room for, and what the disk has, in whole
     /// segments. On a disk that is short, nothing: what is left is for acknowledgements.
-    fn tell_room(&self) {
+    fn tell_room(&mut self) {
         let segment_bytes = u64::from(self.options.segment_bytes);
         let segments = self.reclaim.spares_for_messages() + self.space().available / segment_bytes;
         let log = self.shared.log();
-        let made = log.made_room(self.made.0);
+        // Without a spare, acknowledgements have nothing but what was made ahead.
+        let made = if self.reclaim.has_spare() { log.made_room(self.made.0) } else { 0 };
         let is_refused = log.shortage.is_some() || log.failure.as_ref().is_some_and(|failure| failure.is_full);
         let all = if is_refused { 0 } else { made.saturating_add_unsigned(segments.saturating_mul(segment_bytes)) };
         self.shared.set_room(&log, [all, made].map(|room| u64::try_from(room).unwrap_or(0)));
@@ -321,7 +349,7 @@ impl Committer {
 
     fn make_ahead(&mut self, next: u32) -> io::Result<()> {
         let bytes = self.options.segment_bytes;
-        let has_space = |committer: &Self| match committer.space() {
+        let has_space = |committer: &mut Self| match committer.space() {
             space if space.available < u64::from(bytes) => {
                 Err(io::Error::new(io::ErrorKind::StorageFull, space.shortage()))
             }
@@ -337,7 +365,9 @@ impl Committer {
             return Ok(());
         }
         has_space(self)?;
-        self.reclaim.make_spare(bytes)
+        self.reclaim.make_spare(bytes)?;
+        self.note_used(|used| used + u64::from(bytes));
+        Ok(())
     }
 
     /// What was written and may be lost, though it was not kept: as at opening, it is written again and confirmed before
@@ -503,6 +533,8 @@ impl Committer {
 }
 
 const READ_BYTES: usize = 1 << 20;
+/// What files take may differ from what they are long.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How long what nobody waits for may be collected.
 const WITHOUT_HURRY: Duration = Duration::from_millis(5);
 

@@ -236,7 +236,7 @@ impl Log {
         self.index.message(places, origin, shape.body_bytes(), position);
     }
 
-    fn hold(&mut self, origin: Origin) {
+    pub(super) fn hold(&mut self, origin: Origin) {
         let position = self.plain(&Record::Hold(origin));
         self.index.hold(origin, position);
     }

@@ -162,8 +162,9 @@ impl Reclaim {
         count > 0
     }
 
-    /// Takes their files when that is safe, some at a time. Whether there were any.
-    pub(super) fn finish(&mut self, shared: &Shared, synced: Position) -> bool {
+    /// Takes their files when that is safe, some at a time. Bytes that go back to the file system; `None`: there were no
+    /// files.
+    pub(super) fn finish(&mut self, shared: &Shared, synced: Position) -> Option<u64> {
         if self.left.is_empty()
             && let Some((oldest, _)) = self.leaving.take_if(|(_, position)| *position <= synced)
         {
@@ -172,14 +173,20 @@ impl Reclaim {
         let bytes = shared.segment_bytes();
         let some = self.left.start..self.left.end.min(self.left.start + FILES_A_STEP);
         self.left.start = some.end;
+        let mut given = 0;
         for number in some.clone() {
+            let name = log_name(number);
+            let length = self.disk.open(&name).and_then(|file| file.length()).unwrap_or(0);
             match self.spare(number, bytes) {
-                Some(spare) => self.spares.push(spare),
+                Some(spare) => {
+                    self.spares.push(spare);
+                    given += length.saturating_sub(bytes.into());
+                }
                 // A file that stays is removed at the next opening.
-                None => drop(self.disk.remove(&log_name(number))),
+                None => given += self.disk.remove(&name).map_or(0, |()| length),
             }
         }
-        !some.is_empty()
+        (!some.is_empty()).then_some(given)
     }
 
     /// These segments are no more: nobody looks at them again.

@@ -26,9 +26,9 @@ enum Bound {
 impl Space {
     /// Asks the disk.
     ///
-    /// `maximum` bounds all files of the log and `elsewhere` bytes beside it; 0 is no bound. `entries` wait, each of which
+    /// `maximum` bounds what is `used`, by files of the log and beside it; 0 is no bound. `entries` wait, each of which
     /// has to be acknowledged.
-    pub(super) fn of(disk: &dyn Disk, segment_bytes: u32, entries: u64, maximum: u64, elsewhere: u64) -> Self {
+    pub(super) fn of(disk: &dyn Disk, segment_bytes: u32, entries: u64, maximum: u64, used: u64) -> Self {
         let segment_bytes = u64::from(segment_bytes);
         let endings = entries.saturating_mul(ENDING_BYTES);
         // A system that does not say how much is free says when there is no more.
@@ -39,7 +39,7 @@ impl Space {
             return of_disk;
         }
         // Some of it is for acknowledgements.
-        let used = disk.used().unwrap_or(0).saturating_add(elsewhere).saturating_add(segment_bytes.max(endings));
+        let used = used.saturating_add(segment_bytes.max(endings));
         let of_maximum = Self { available: maximum.saturating_sub(used), bound: Bound::Maximum(maximum) };
         if of_maximum.available < of_disk.available { of_maximum } else { of_disk }
     }

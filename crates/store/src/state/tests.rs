@@ -562,8 +562,8 @@ fn removal_of_confirmed_length_is_safe_before_journal_is_cut() {
     let (seen, state) = (Arc::new(AtomicUsize::new(0)), path.clone());
     let is_safe = Arc::clone(&seen);
     let look = move || {
-        let is_there = super::confirmed::path(&state).exists();
-        let journal = super::journal::newest_end(&state).unwrap().map_or(0, |(_, _, end)| end);
+        let is_there = confirmed::path(&state).exists();
+        let journal = journal::newest_end(&state).unwrap().map_or(0, |(_, _, end)| end);
         is_safe.fetch_add(usize::from(!is_there && journal > 0), Ordering::Relaxed);
     };
     crate::directory::BEFORE_SYNC.set(Some(Box::new(look)));

@@ -47,10 +47,11 @@ impl Batched {
     /// As `router::fanout` does.
     fn append(&mut self, stage: &Stage) {
         self.is_appended = true;
+        let room = stage.durable.take_room(0, false).expect("nothing is booked");
         let mut log = stage.durable.append();
         for (delivery, queue) in &mut self.collected {
             if let Some(queue) = queue {
-                log.place(queue, delivery);
+                log.place(queue, delivery, &room);
                 log.close(None);
             }
         }

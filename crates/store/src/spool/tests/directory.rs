@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{SMALL, model::read_all, place};
+use super::{SMALL, UNBOOKED, model::read_all, place};
 use crate::Sync;
 use crate::spool::{Body, Limit, Marked, OpenError, Options, Origin, QueueId, Sequence, Spool, TooLarge, check, dump};
 
@@ -68,7 +68,7 @@ fn one_queue(spool: &Spool, queue: u64) {
     let body = |sequence: u64| vec![(queue + sequence) as u8; 300];
     for sequence in 1..=300 {
         let mut batch = spool.begin();
-        batch.message(&[(place(queue, sequence), "")], None, &[&body(sequence)]).unwrap();
+        batch.message(&UNBOOKED, &[(place(queue, sequence), "")], None, &[&body(sequence)]).unwrap();
         let ticket = batch.end();
         drop(batch);
         if sequence % 10 == 0 {
@@ -88,7 +88,7 @@ fn a_backlog_is_read_whole_while_it_is_copied_forward_under_the_reader() {
     let (spool, _) = Spool::open(&scratch.0, Options { sync: Sync::Never, ..SMALL }).unwrap();
     let body = |sequence: u64| vec![sequence as u8; 300];
     for sequence in 1..=50 {
-        spool.begin().message(&[(place(9, sequence), "")], None, &[&body(sequence)]).unwrap();
+        spool.begin().message(&UNBOOKED, &[(place(9, sequence), "")], None, &[&body(sequence)]).unwrap();
     }
     thread::scope(|scope| {
         let flow = scope.spawn(|| one_queue(&spool, 1));
@@ -109,8 +109,8 @@ fn what_was_appended_is_there_again() {
     let (spool, _) = Spool::open(&scratch.0, Options::default()).unwrap();
     let origin = Origin { queue: QueueId(5), identifier: 12 };
     let mut batch = spool.begin();
-    batch.message(&[(place(1, 10), ""), (place(2, 3), "")], Some(origin), &[b"one ", b"message"]).unwrap();
-    batch.message(&[(place(1, 11), "")], None, &[&vec![7; 40 << 20]]).unwrap();
+    batch.message(&UNBOOKED, &[(place(1, 10), ""), (place(2, 3), "")], Some(origin), &[b"one ", b"message"]).unwrap();
+    batch.message(&UNBOOKED, &[(place(1, 11), "")], None, &[&vec![7; 40 << 20]]).unwrap();
     let ticket = batch.end();
     drop(batch);
     spool.wait(ticket).unwrap();
@@ -138,7 +138,7 @@ fn acknowledgements_in_a_row_are_one_record() {
     let scratch = Scratch::new();
     let (spool, _) = Spool::open(&scratch.0, Options::default()).unwrap();
     let mut batch = spool.begin();
-    (1..=10).for_each(|sequence| batch.message(&[(place(1, sequence), "")], None, &[b"x"]).unwrap());
+    (1..=10).for_each(|sequence| batch.message(&UNBOOKED, &[(place(1, sequence), "")], None, &[b"x"]).unwrap());
     for sequence in [1, 2, 3, 5, 6] {
         assert_eq!(batch.acknowledge(QueueId(1), Sequence(sequence)..=Sequence(sequence)), 1);
     }
@@ -159,7 +159,7 @@ fn marks_in_a_row_are_one_record_and_the_last_one_counts() {
     let (spool, _) = Spool::open(&scratch.0, Options::default()).unwrap();
     let (sent, taken) = (1 << 16, 1 << 17);
     let mut batch = spool.begin();
-    (1..=3_000).for_each(|sequence| batch.message(&[(place(1, sequence), "")], None, &[b"x"]).unwrap());
+    (1..=3_000).for_each(|sequence| batch.message(&UNBOOKED, &[(place(1, sequence), "")], None, &[b"x"]).unwrap());
     for sequence in 1..=3_000 {
         assert!(batch.mark(place(1, sequence), sent + sequence as u32, Body::Kept));
     }
@@ -203,9 +203,9 @@ fn a_tag_goes_with_its_place_and_one_that_is_too_long_is_refused() {
     let scratch = Scratch::new();
     let (spool, _) = Spool::open(&scratch.0, Options::default()).unwrap();
     let mut batch = spool.begin();
-    batch.message(&[(place(1, 1), &b"ab"[..]), (place(2, 1), &[])], None, &[b"x"]).unwrap();
-    batch.message(&[(place(1, 2), [7; 255])], None, &[b"y"]).unwrap();
-    assert_eq!(batch.message(&[(place(1, 3), [7; 256])], None, &[b"y"]), Err(TooLarge::Tag));
+    batch.message(&UNBOOKED, &[(place(1, 1), &b"ab"[..]), (place(2, 1), &[])], None, &[b"x"]).unwrap();
+    batch.message(&UNBOOKED, &[(place(1, 2), [7; 255])], None, &[b"y"]).unwrap();
+    assert_eq!(batch.message(&UNBOOKED, &[(place(1, 3), [7; 256])], None, &[b"y"]), Err(TooLarge::Tag));
     assert_eq!(batch.move_message(place(1, 1), place(3, 1), Some(&[7; 256])), Err(TooLarge::Tag));
     assert_eq!(batch.move_message(place(1, 1), place(3, 1), None), Ok(true));
     assert_eq!(batch.move_message(place(2, 1), place(3, 2), Some(b"c")), Ok(true));
@@ -236,7 +236,7 @@ fn check_and_dump_name_what_is_damaged_and_change_nothing() {
     let scratch = Scratch::new();
     let (spool, _) = Spool::open(&scratch.0, SMALL).unwrap();
     for sequence in 1..=40 {
-        spool.begin().message(&[(place(1, sequence), "")], None, &[&[9; 200]]).unwrap();
+        spool.begin().message(&UNBOOKED, &[(place(1, sequence), "")], None, &[&[9; 200]]).unwrap();
     }
     drop(spool);
     let whole = check(&scratch.0).unwrap();
@@ -274,7 +274,7 @@ fn what_nobody_waits_for_is_written_soon_and_with_what_somebody_waits_for_at_onc
         if !is_waited_for {
             batch.without_hurry();
         }
-        batch.message(&[(place(1, sequence), "")], None, &[b"body"]).unwrap();
+        batch.message(&UNBOOKED, &[(place(1, sequence), "")], None, &[b"body"]).unwrap();
         batch.end()
     };
     for round in 0..3 {

@@ -134,6 +134,38 @@ fn log_goes_on_in_its_last_segment_where_no_file_can_be_made() {
 }
 
 #[test]
+fn acknowledgements_do_not_wait_for_messages_without_room() {
+    let mut rig = Rig::new(OPTIONS);
+    rig.disk.set_faults(|faults| faults.space = Some(SPACE));
+    (1..=5).for_each(|sequence| rig.call(&message(sequence)));
+    assert!(rig.commit());
+    // The last of these are in a segment that has no file.
+    let room = rig.spool.take_room(15 * (BODY as u64 + 184), false).expect("the disk is empty");
+    (6..=20).for_each(|sequence| rig.call(&message(sequence)));
+    rig.spool.give_room(room);
+    rig.disk.set_faults(|faults| faults.space = Some(0));
+    rig.call(&acknowledge(1));
+    assert!(rig.commit(), "{:?}", rig.spool.health());
+    assert!(rig.spool.take_room(1, false).is_none() && rig.spool.take_room(1, true).is_none(), "for acknowledgements");
+    drain(&mut rig, 2, 19);
+    assert!(fill(&mut rig, 10_000, 5) > 0);
+    rig.end(End::Killed).assert_as_model();
+}
+
+#[test]
+fn commits_below_a_maximum_do_not_list_the_directory() {
+    let mut rig = Rig::new(Options { bytes_maximum: 1 << 30, ..OPTIONS });
+    for sequence in 1..=500 {
+        rig.call(&message(sequence));
+        assert!(rig.commit());
+        rig.call(&acknowledge(sequence));
+        assert!(rig.commit());
+    }
+    // However slow the machine is, not once a write.
+    assert!(rig.disk.looks() < 500, "{} times", rig.disk.looks());
+}
+
+#[test]
 fn log_stays_below_its_maximum_until_it_is_drained() {
     let maximum = 20 * SEGMENT as u64;
     let mut rig = Rig::new(Options { bytes_maximum: maximum, ..OPTIONS });

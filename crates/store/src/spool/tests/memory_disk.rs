@@ -27,6 +27,8 @@ struct State {
     files: Vec<Content>,
     faults: Faults,
     random: Random,
+    /// How often somebody asked what all files take.
+    looks: usize,
 }
 
 #[derive(Clone)]
@@ -167,6 +169,11 @@ impl MemoryDisk {
         state.safe_names.insert(name.to_owned(), id);
     }
 
+    /// How often somebody asked what all files take.
+    pub(crate) fn looks(&self) -> usize {
+        self.state().looks
+    }
+
     pub(crate) fn take_away(&self, name: &str) {
         let mut state = self.state();
         state.names.remove(name);
@@ -281,7 +288,9 @@ impl Disk for MemoryDisk {
     }
 
     fn used(&self) -> io::Result<u64> {
-        Ok(self.state().used() as u64)
+        let mut state = self.state();
+        state.looks += 1;
+        Ok(state.used() as u64)
     }
 
     fn path(&self, name: &str) -> PathBuf {

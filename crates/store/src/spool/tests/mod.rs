@@ -17,12 +17,15 @@ use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 
 pub(super) use memory_disk::MemoryDisk;
 
-use super::{Options, Place, QueueId, Sequence};
+use super::{Options, Place, QueueId, Room, Sequence};
 use crate::Sync;
 
 /// Small enough for a few messages to fill a segment.
 const SMALL: Options =
     Options { sync: Sync::Always, segment_bytes: 4096, write_bytes: 1024, congested_bytes: 8192, bytes_maximum: 0 };
+
+/// For messages of tests that the disk has room for.
+static UNBOOKED: Room = Room::new(0);
 
 /// The same cases each time, unless `PROPTEST_RNG_SEED` or `PROPTEST_CASES` ask for others.
 fn fixed(cases: u32) -> ProptestConfig {

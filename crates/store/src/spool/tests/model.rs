@@ -5,6 +5,7 @@ use std::{
     rc::Rc,
 };
 
+use super::UNBOOKED;
 use crate::spool::{Batch, Body, Limit, Marked, Messages, Origin, Place, QueueId, Sequence, Spool};
 
 /// Everything that can be seen of a spool.
@@ -48,7 +49,7 @@ impl Call {
         match self {
             Self::Message { places, origin, body } => {
                 let (one, other) = body.split_at(body.len() / 3);
-                batch.message(places, *origin, &[one, other]).unwrap();
+                batch.message(&UNBOOKED, places, *origin, &[one, other]).unwrap();
                 model.message(places, *origin, body);
             }
             &Self::Acknowledge { queue, from, to } => {
