@@ -1,9 +1,9 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tenbin_codec::{Connect, ProtocolVersion, QoS, Will};
+use tenbin_codec::{Connect, Disconnect, DisconnectProperties, Packet, ProtocolVersion, QoS, ReasonCode, Will};
 
-use super::support::{BrokerProcess, PATIENCE, RawClient, lasting, retained, text, topic, with_expiry};
+use super::support::{BrokerProcess, PATIENCE, RawClient, lasting, retained, subscription, text, topic, with_expiry};
 use super::{DataDirectory, expiring};
 
 #[test]
@@ -62,6 +62,62 @@ fn mqtt_3_1_3_9_a_delay_begins_with_the_restart_unless_it_had_begun_before() {
     heir.expect_nothing_waiting();
     drop((heir, broker));
     stage.start().assert_serves();
+}
+
+/// The end of a session with many subscriptions is done in parts. `kill -9` comes before it begins, while it goes on, or after it.
+#[test]
+fn killed_end_of_a_session_is_whole_and_its_will_comes() {
+    const PACKETS: usize = 4;
+    const FILTERS: usize = 1000;
+    let filters = |packet: usize| (0..FILTERS).map(move |number| format!("leaver/{packet}/{number}/+"));
+    for moment in ["at once", "after the will", "when all is written"] {
+        let stage = DataDirectory::new();
+        let broker = stage.start();
+        let mut first_heir = heir(&broker);
+        first_heir.subscribe("wills/#", QoS::AtLeastOnce);
+        let mut leaver = broker.connect(with_will("leaver", None, expiring("leaver", 600)));
+        for packet in 0..PACKETS {
+            let subscriptions = filters(packet).map(|filter| subscription(&filter, QoS::AtLeastOnce)).collect();
+            leaver.subscribe_to(None, subscriptions);
+        }
+        let properties = DisconnectProperties { session_expiry_interval: Some(0), ..DisconnectProperties::default() };
+        let reason = ReasonCode::DisconnectWithWill;
+        leaver.send(&Packet::Disconnect(Disconnect { reason, properties: Some(Box::new(properties)) }));
+        let mut wills = 0;
+        if moment != "at once" {
+            assert_eq!(first_heir.receive_message().payload, "leaver");
+            first_heir.settle();
+            first_heir.cut();
+            // What it has acknowledged is kept when it is told of its session.
+            first_heir = heir(&broker);
+            wills += 1;
+        }
+        if moment == "when all is written" {
+            first_heir.subscribe("another", QoS::AtLeastOnce);
+        }
+        drop(broker);
+        drop((leaver, first_heir));
+        let mut broker = stage.start();
+        let came = payloads(&mut heir(&broker));
+        assert!(came.iter().all(|payload| payload == "leaver"), "{came:?}");
+        wills += came.len();
+        // What was published may be on disk with the Will for some time: twice is better than never.
+        assert!((1..=2).contains(&wills), "{moment}: {wills} times");
+        let mut back = broker.connect(expiring("leaver", 600));
+        let mut there = 0;
+        for packet in 0..PACKETS {
+            let filters = filters(packet).collect::<Vec<_>>();
+            let reasons = back.unsubscribe(&filters.iter().map(String::as_str).collect::<Vec<_>>());
+            there += reasons.iter().filter(|&&reason| reason == ReasonCode::Success).count();
+        }
+        let is_whole =
+            if moment == "when all is written" { there == 0 } else { [0, PACKETS * FILTERS].contains(&there) };
+        assert!(is_whole, "{moment}: {there} subscriptions");
+        assert_eq!(payloads(&mut heir(&broker)), [""; 0], "{moment}: acknowledged");
+        broker.signal("TERM");
+        assert!(broker.wait_for_exit(PATIENCE).success());
+        assert_eq!(payloads(&mut heir(&stage.start())), [""; 0], "{moment}: not again");
+    }
 }
 
 #[test]

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use crate::lifecycle;
 use crate::registry::Client;
 use crate::shared::Shared;
 use crate::slices::Pace;
@@ -41,7 +40,7 @@ impl ExpiryQueue {
         }
     }
 
-    /// Does what is due, for ever.
+    /// Tells when something is due, for ever.
     pub(crate) async fn run(shared: Arc<Shared>) {
         loop {
             let queue = &shared.expiry;
@@ -59,10 +58,10 @@ impl ExpiryQueue {
             let now = Instant::now();
             let mut pace = Pace::default();
             while let Some(client) = queue.pop_due(now) {
-                // A session with a connection has nothing due; its end comes back here.
-                if let Some(lease) = client.upgrade().and_then(|client| client.try_lease()) {
-                    lifecycle::expire(&shared, lease, now, &mut pace).await;
+                if let Some(client) = client.upgrade() {
+                    shared.long_ends.look_at(client);
                 }
+                pace.rest().await;
             }
         }
     }

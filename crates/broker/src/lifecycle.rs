@@ -2,11 +2,13 @@
 //! §4.1).
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tenbin_balancer::Rng;
 use tenbin_codec::{TopicFilter, Will};
 use tenbin_session::{Publication, Session, SessionExpiry};
+use tokio::sync::oneshot;
 
 use crate::auth::enforcement;
 use crate::durable::{Durable, SafeAt, Stored, place};
@@ -36,6 +38,8 @@ pub(crate) struct Beginning<'a> {
     /// How long the session outlives it.
     pub(crate) expiry: SessionExpiry,
     pub(crate) will: Option<&'a Will>,
+    /// When its CONNECT came: the time that counts for what is over by then.
+    pub(crate) arrived_at: Instant,
 }
 
 /// A connection has begun.
@@ -67,15 +71,34 @@ pub(crate) enum NotBegun {
 }
 
 /// Whether a connection may begin: not where something would have to be kept for it, and the disk does not take it.
-pub(crate) fn may_begin(shared: &Shared, lease: &Lease, beginning: &Beginning<'_>, now: Instant) -> bool {
+pub(crate) fn may_begin(shared: &Shared, lease: &Lease, beginning: &Beginning<'_>) -> bool {
     let Some(durable) = &shared.durable else { return true };
-    let session_ends = session_ends(lease, beginning.clean_start, now);
+    let session_ends = beginning.ends_session(lease);
     !(durable.is_failing() || durable.is_congested()) || durable.can_begin_unwritten(lease, session_ends, beginning)
 }
 
-fn session_ends(lease: &Lease, clean_start: bool, now: Instant) -> bool {
-    // The expiry queue may be late: what is due by the clock has happened. [MQTT-4.1.0-2]
-    lease.state.established && (clean_start || lease.state.expires_at.is_some_and(|at| at <= now))
+impl Beginning<'_> {
+    /// By what time it is judged what is over: a connection that is taken over ends after the next one has come.
+    fn judged_at(&self, lease: &Lease) -> Instant {
+        lease.state.left_at.map_or(self.arrived_at, |left_at| left_at.max(self.arrived_at))
+    }
+
+    fn ends_session(&self, lease: &Lease) -> bool {
+        lease.state.established && (self.clean_start || is_over(lease, self.judged_at(lease)))
+    }
+}
+
+/// Whether the time of a session without a connection is over. [MQTT-4.1.0-2]
+fn is_over(lease: &Lease, at: Instant) -> bool {
+    lease.state.expires_at.is_some_and(|expires_at| expires_at <= at)
+}
+
+/// Counts a session that is over because nobody came back in time.
+fn count_expired(shared: &Shared, lease: &Lease) {
+    if lease.state.expires_at != lease.state.left_at {
+        tracing::debug!(client = ?lease.client.id, "session expired");
+        shared.metrics.clients_expired.add(1);
+    }
 }
 
 /// Whether an anonymous session may end, because a user wants its Client Identifier: not where the user's connection could not
@@ -85,9 +108,8 @@ pub(crate) fn may_displace(
     lease: &Lease,
     beginning: &Beginning<'_>,
     address: IpAddr,
-    now: Instant,
 ) -> Result<Option<Box<CountedSession>>, NotBegun> {
-    if !may_begin(shared, lease, &Beginning { clean_start: true, ..*beginning }, now) {
+    if !may_begin(shared, lease, &Beginning { clean_start: true, ..*beginning }) {
         return Err(NotBegun::CannotBeKept);
     }
     shared.address_quota.count(address, lease.state.counted.as_deref()).map_err(NotBegun::OverQuota)
@@ -109,12 +131,11 @@ pub(crate) async fn displace(shared: &Shared, mut lease: Lease, now: Instant) {
 pub(crate) fn count(
     shared: &Shared,
     lease: &mut Lease,
-    clean_start: bool,
+    beginning: &Beginning<'_>,
     address: IpAddr,
     place: Option<Box<CountedSession>>,
-    now: Instant,
 ) -> Result<(), OverQuota> {
-    if !lease.state.established || session_ends(lease, clean_start, now) {
+    if !lease.state.established || beginning.ends_session(lease) {
         lease.state.counted = match place {
             None => shared.address_quota.count(address, lease.state.counted.as_deref())?,
             counted => counted,
@@ -125,25 +146,21 @@ pub(crate) fn count(
 
 /// A connection that was not to begin: all is as it was before.
 pub(crate) async fn give_back(shared: &Shared, mut lease: Lease, now: Instant) {
-    let is_will_due = lease.state.will.as_ref().is_some_and(|pending| pending.due <= now);
     if !lease.state.established {
         finish(shared, lease, &mut Pace::default()).await;
         return;
     }
     rights_renewed(shared, &mut lease, now);
-    if is_will_due || session_ends(&lease, false, now) {
-        expire(shared, lease, now, &mut Pace::default()).await; // the expiry queue has just found the lease taken
-    } else {
-        schedule(shared, &mut lease, now);
-        enforcement::release(shared, lease);
-    }
+    put_down(shared, lease, now);
 }
 
 /// A connection begins.
 pub(crate) async fn begin(shared: &Shared, lease: &mut Lease, beginning: &Beginning<'_>, now: Instant) -> Begun {
-    let expired = lease.state.expires_at.is_some_and(|at| at <= now);
-    shared.metrics.clients_expired.add(u64::from(expired));
-    let session_ends = session_ends(lease, beginning.clean_start, now);
+    let judged_at = beginning.judged_at(lease);
+    if is_over(lease, judged_at) {
+        count_expired(shared, lease);
+    }
+    let session_ends = beginning.ends_session(lease);
     let session_present = lease.state.established && !session_ends;
     let durable = shared.durable.as_ref();
     let may_be_unwritten = durable.is_some_and(|durable| durable.can_begin_unwritten(lease, session_ends, beginning));
@@ -151,9 +168,10 @@ pub(crate) async fn begin(shared: &Shared, lease: &mut Lease, beginning: &Beginn
         wipe(shared, lease, &mut Pace::default()).await; // [MQTT-3.1.2-4]
     }
     // The old session's end ends the delay too; else, back within the delay, it is not sent. [MQTT-3.1.3-9]
-    if let Some(pending) = lease.state.will.take_if(|pending| session_ends || pending.due <= now) {
+    if let Some(pending) = lease.state.will.take_if(|pending| session_ends || pending.due <= judged_at) {
         publish_kept_will(shared, lease, pending.will, now);
     }
+    lease.state.left_at = None;
     lease.state.established = true;
     let (will, expires_at) = (lease.state.will.take(), lease.state.expires_at.take());
     let interrupted = session_present.then_some(Interrupted { will, expires_at });
@@ -185,7 +203,7 @@ pub(crate) async fn refuse(shared: &Shared, mut lease: Lease, interrupted: Optio
     };
     let session = lease.state.session.take().map_or_else(Session::new, |session| *session);
     let settled_at = lease.state.settled_at;
-    end(shared, lease, ConnectionEnd { session, will: None, expiry, settled_at }, now, &mut Pace::default()).await;
+    end(shared, lease, ConnectionEnd { session, will: None, expiry, settled_at }, now).await;
 }
 
 /// A client has come back to its session, perhaps through another listener: what publishers remember of its rights is void.
@@ -209,60 +227,73 @@ fn store_messages(lease: &Lease, durable: &Durable) {
 }
 
 /// A connection ended: the session waits for the next one or ends with it.
-pub(crate) async fn end(shared: &Shared, mut lease: Lease, end: ConnectionEnd, now: Instant, pace: &mut Pace) {
+///
+/// What others may rely on is so at once, see [`leave`]. What takes long waits for its turn, without the lease: then it is over
+/// when this receiver ends.
+pub(crate) async fn end(
+    shared: &Shared,
+    mut lease: Lease,
+    end: ConnectionEnd,
+    now: Instant,
+) -> Option<oneshot::Receiver<()>> {
+    leave(shared, &mut lease, end, now);
+    let mut pace = Pace::default();
+    if lease.client.load.learned_speed().is_some() {
+        for filter in lease.state.subscriptions.keys() {
+            leaves(shared, &lease.client, filter, now);
+            pace.rest().await;
+        }
+    }
+    let is_will_due = lease.state.will.as_ref().is_some_and(|pending| pending.due <= now);
+    if is_will_due || is_over(&lease, now) && lease.state.subscriptions.len() > FEW {
+        let client = Arc::clone(&lease.client);
+        enforcement::release(shared, lease);
+        return Some(shared.long_ends.end(client));
+    }
+    expire(shared, lease, now, &mut pace).await;
+    None
+}
+
+/// Share groups give nothing to the client any more, and others get what it had of them; the disk has when its session ends, and
+/// when its Will is due.
+fn leave(shared: &Shared, lease: &mut Lease, end: ConnectionEnd, now: Instant) {
     shared.metrics.clients_connected.subtract(1);
     lease.state.retained_pages.connection_ended();
     lease.state.settled_at = end.settled_at;
-    for filter in lease.state.subscriptions.keys() {
-        leaves(shared, &lease.client, filter, now);
-        pace.rest().await;
-    }
-    let mut session = end.session;
+    let (client, mut session) = (Arc::clone(&lease.client), end.session);
     // What share groups gave to this member goes to others: what it has not acknowledged, then what it has not
     // been sent. QoS 2 stays with whom it was sent to. [MQTT-4.8.2-4]
-    let handover = shared.router.begin_handover(lease.client.number, &lease.client.outbox);
-    let queued = lease.client.outbox.detach();
+    let under_way = session.shared_in_flight().map(|delivery| delivery.share);
+    let (handover, queued) = shared.router.detach(client.number, &client.outbox, under_way);
     let mut orphans = session.withdraw(|delivery| delivery.share.is_some());
-    take_back(shared, &lease.client, orphans.iter().map(Booked::of).sum());
+    take_back(shared, &client, orphans.iter().map(Booked::of).sum());
     orphans.extend(queued);
-    shared.router.keys_done(orphans.iter().filter_map(HeldKey::of), lease.client.number);
+    shared.router.keys_done(orphans.iter().filter_map(HeldKey::of), client.number);
+    handover.finish(orphans, now, &mut Rng::new(client.number));
     let ends_now = end.expiry == SessionExpiry::AtDisconnect;
+    lease.state.left_at = Some(now);
+    lease.state.expires_at = match end.expiry {
+        SessionExpiry::AtDisconnect => Some(now),
+        SessionExpiry::After(interval) => now.checked_add(interval),
+        SessionExpiry::Never => None,
+    };
     if let Some(will) = end.will {
-        let delay = Duration::from_secs(u64::from(will.will.delay_interval.unwrap_or(0)));
-        match now.checked_add(delay) {
-            Some(due) if !delay.is_zero() && !ends_now => {
-                lease.state.will = Some(Box::new(PendingWill { will: *will, due }))
-            }
-            _ => publish_kept_will(shared, &mut lease, *will, now), // [MQTT-3.1.2-8]
-        }
-        pace.rest().await;
+        let delay = if ends_now { 0 } else { will.will.delay_interval.unwrap_or(0) };
+        let due = now.checked_add(Duration::from_secs(delay.into())).unwrap_or(now);
+        lease.state.will = Some(Box::new(PendingWill { will: *will, due })); // [MQTT-3.1.2-8]
     }
-    let number = lease.client.number;
-    if ends_now {
-        lease.state.session = Some(Box::new(session));
-        finish(shared, lease, pace).await; // first, so that its groups no longer know it [MQTT-4.8.2-5]
-        handover.finish(orphans, now, &mut Rng::new(number));
-        return;
-    }
-    handover.finish(orphans, now, &mut Rng::new(number));
     // What is on disk need not be in memory too, where each session would have its own copy.
-    let is_on_disk = lease.state.durable.is_some() && lease.client.outbox.is_stored();
+    let is_on_disk = !ends_now && lease.state.durable.is_some() && client.outbox.is_stored();
     if is_on_disk && session.forget_stored() {
         lease.state.has_unread = true;
     } else {
         session.detach();
-        lease.client.outbox.count_under_way(session.in_flight_bytes());
+        client.outbox.count_under_way(session.in_flight_bytes());
     }
     lease.state.session = Some(Box::new(session));
-    lease.state.expires_at = match end.expiry {
-        SessionExpiry::After(interval) => now.checked_add(interval),
-        SessionExpiry::AtDisconnect | SessionExpiry::Never => None,
-    };
     if let Some(durable) = &shared.durable {
-        durable.connection_ended(&mut lease, end.expiry, now);
+        durable.connection_ended(lease, end.expiry, now);
     }
-    schedule(shared, &mut lease, now);
-    enforcement::release(shared, lease);
 }
 
 /// A client comes to the share group of `filter`, if that is one: what is known of its speed there counts until more
@@ -291,22 +322,32 @@ pub(crate) fn leaves(shared: &Shared, client: &Client, filter: &TopicFilter, now
     }
 }
 
-/// The expiry queue has come to this session: does what is due.
-pub(crate) async fn expire(shared: &Shared, mut lease: Lease, now: Instant, pace: &mut Pace) {
-    lease.state.scheduled = None;
-    let expired = lease.state.expires_at.is_some_and(|at| at <= now);
-    if let Some(pending) = lease.state.will.take_if(|pending| expired || pending.due <= now) {
-        publish_kept_will(shared, &mut lease, pending.will, now);
-        pace.rest().await;
+/// Publishes the Will of a session without a connection, if it is due; whether the session is over, and to be ended.
+pub(crate) fn look_at(shared: &Shared, mut lease: Lease, now: Instant) -> bool {
+    let is_over = publish_due_will(shared, &mut lease, now);
+    if !is_over {
+        put_down(shared, lease, now);
     }
-    if expired {
-        tracing::debug!(client = ?lease.client.id, "session expired"); // [MQTT-4.1.0-2]
-        shared.metrics.clients_expired.add(1);
+    is_over
+}
+
+/// Does what is due for a session without a connection.
+pub(crate) async fn expire(shared: &Shared, mut lease: Lease, now: Instant, pace: &mut Pace) {
+    if publish_due_will(shared, &mut lease, now) {
+        count_expired(shared, &lease);
         finish(shared, lease, pace).await;
     } else {
-        schedule(shared, &mut lease, now);
-        enforcement::release(shared, lease);
+        put_down(shared, lease, now);
     }
+}
+
+/// Whether the session is over.
+fn publish_due_will(shared: &Shared, lease: &mut Lease, now: Instant) -> bool {
+    let is_over = !lease.state.ended && is_over(lease, now);
+    if let Some(pending) = lease.state.will.take_if(|pending| is_over || pending.due <= now) {
+        publish_kept_will(shared, lease, pending.will, now);
+    }
+    is_over
 }
 
 /// What share groups gave to a member and will not come to an end with it.
@@ -370,14 +411,21 @@ fn forget_messages(shared: &Shared, lease: &Lease, session: &Session, durable: &
     durable.done(of_groups);
 }
 
-/// The expiry queue looks at this session when something is due.
-pub(crate) fn schedule(shared: &Shared, lease: &mut Lease, now: Instant) {
+/// Gives back the lease of a session without a connection. Somebody looks at it when something is due.
+pub(crate) fn put_down(shared: &Shared, mut lease: Lease, now: Instant) {
     let will_due = lease.state.will.as_ref().map(|pending| pending.due);
-    let Some(at) = [will_due, lease.state.expires_at].into_iter().flatten().min() else { return };
+    let due = [will_due, lease.state.expires_at].into_iter().flatten().min().filter(|_| !lease.state.ended);
     // One that is due earlier looks again by itself. One that is nearly due may just now find the lease taken.
-    if lease.state.scheduled.is_none_or(|scheduled| scheduled > at || scheduled <= now + SCHEDULE_SLACK) {
-        lease.state.scheduled = Some(at);
-        shared.expiry.push(at, &lease.client);
+    let (scheduled, counted_on) = (lease.state.scheduled, now + SCHEDULE_SLACK);
+    let is_known = |due: Instant| scheduled.is_some_and(|known| known <= due && known > counted_on);
+    let due = due.filter(|&due| !is_known(due));
+    lease.state.scheduled = due.or(scheduled);
+    let client = Arc::clone(&lease.client);
+    enforcement::release(shared, lease); // whoever looks at once finds it free
+    match due {
+        Some(due) if due <= now => shared.long_ends.look_at(client),
+        Some(due) => shared.expiry.push(due, &client),
+        None => {}
     }
 }
 
@@ -411,6 +459,9 @@ pub(crate) fn publish_will(shared: &Shared, client: &Client, will: Will, now: In
 
 /// Subscriptions that go in one change of the index.
 const WIPED_TOGETHER: usize = 32;
+
+/// Subscriptions of a session that ends at once.
+const FEW: usize = 32;
 
 /// A visit of the expiry queue that is due so soon is not counted on.
 const SCHEDULE_SLACK: Duration = Duration::from_secs(1);

@@ -1,6 +1,6 @@
-//! Ends of sessions that take long, such as those of clients with many subscriptions, or with a Will.
+//! What is due for sessions without a connection: Wills are published, and sessions end.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,78 +9,93 @@ use std::time::Instant;
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::lifecycle::{self, ConnectionEnd};
-use crate::registry::Lease;
+use crate::lifecycle;
+use crate::registry::Client;
 use crate::shared::Shared;
 use crate::slices::Pace;
 
-/// Sessions whose connection has ended, to be ended by one task, one after the other. However many clients leave at once,
-/// other tasks of its thread run each millisecond, and the threads that serve clients are left alone.
+/// Sessions with something due, whose owners take turns. However many there are, other tasks of its thread run each
+/// millisecond, and the threads that serve clients are left alone.
 ///
-/// A session's lease goes with its end: a client that comes back waits for it.
+/// Nobody has the lease of a session that waits here: a client that comes back goes before, and does itself what is due. Wills
+/// have a lane of their own, since the end of a session with many subscriptions takes long.
 #[derive(Debug, Default)]
 pub(crate) struct LongEnds {
+    wills: Lane,
+    ends: Lane,
+}
+
+/// A session that waits.
+#[derive(Debug)]
+struct Due {
+    client: Arc<Client>,
+    /// Dropped when nothing is due any more.
+    done: Option<oneshot::Sender<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
     queue: Mutex<Queue>,
     added: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// Its task is there to work through it.
-    is_open: bool,
-    ends: VecDeque<Box<LongEnd>>,
+    /// Its task is over.
+    is_closed: bool,
+    turns: Turns<Due>,
 }
 
+/// Entries of many owners, one of each in turn.
 #[derive(Debug)]
-struct LongEnd {
-    lease: Lease,
-    end: ConnectionEnd,
-    at: Instant,
-    /// Dropped when it is over.
-    _done: oneshot::Sender<()>,
+struct Turns<T> {
+    by_owner: HashMap<usize, VecDeque<T>>,
+    /// Those with entries: the next one first.
+    owners: VecDeque<usize>,
 }
 
 impl LongEnds {
-    /// Ends a connection of this session at `at`: returns when it has ended.
-    pub(crate) async fn end(&self, shared: &Shared, lease: Lease, end: ConnectionEnd, at: Instant) {
-        if !is_long(&lease, &end) {
-            return lifecycle::end(shared, lease, end, at, &mut Pace::default()).await;
-        }
-        let (sender, done) = oneshot::channel();
-        match self.push(Box::new(LongEnd { lease, end, at, _done: sender })) {
-            Ok(()) => {
-                let _ = done.await; // an error: it is over
-            }
-            Err(refused) => {
-                let LongEnd { lease, end, at, .. } = *refused;
-                lifecycle::end(shared, lease, end, at, &mut Pace::default()).await;
-            }
-        }
+    /// Something may be due for this session, whose lease nobody has.
+    pub(crate) fn look_at(&self, client: Arc<Client>) {
+        self.wills.push(Due { client, done: None });
     }
 
-    /// Comes back where nobody would take it.
-    fn push(&self, end: Box<LongEnd>) -> Result<(), Box<LongEnd>> {
-        let mut queue = self.queue();
-        if !queue.is_open {
-            return Err(end);
+    /// As [`LongEnds::look_at`]; ends when it is done, or a client that came back has done it and this session's turn has come.
+    pub(crate) fn end(&self, client: Arc<Client>) -> oneshot::Receiver<()> {
+        let (sender, done) = oneshot::channel();
+        self.wills.push(Due { client, done: Some(sender) });
+        done
+    }
+
+    /// As long as this is there, sessions are taken; what is left then is dropped.
+    pub(crate) fn open(&self) -> Open<'_> {
+        for lane in [&self.wills, &self.ends] {
+            lane.queue().is_closed = false;
         }
-        queue.ends.push_back(end);
+        Open(self)
+    }
+
+    /// Does what is due, for ever.
+    pub(crate) async fn run(shared: Arc<Shared>) {
+        let open = shared.long_ends.open();
+        tokio::join!(open.publish_wills(&shared), open.end_sessions(&shared));
+    }
+}
+
+impl Lane {
+    fn push(&self, due: Due) {
+        let owner = due.client.outbox.account().map_or(0, |account| Arc::as_ptr(&account).addr());
+        let mut queue = self.queue();
+        if queue.is_closed {
+            return;
+        }
+        queue.turns.push(owner, due);
         drop(queue);
         self.added.notify_one();
-        Ok(())
     }
 
-    /// Ends sessions, for ever.
-    pub(crate) async fn run(shared: Arc<Shared>) {
-        let open = Open::new(&shared.long_ends);
-        loop {
-            let mut pace = Pace::default();
-            while let Some(next) = open.take() {
-                let LongEnd { lease, end, at, _done } = *next;
-                unless_it_panics(lifecycle::end(&shared, lease, end, at, &mut pace)).await;
-            }
-            shared.long_ends.added.notified().await;
-        }
+    fn take(&self) -> Option<Due> {
+        self.queue().turns.take()
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -88,28 +103,77 @@ impl LongEnds {
     }
 }
 
-fn is_long(lease: &Lease, end: &ConnectionEnd) -> bool {
-    end.will.is_some() || lease.state.subscriptions.len() > FEW
-}
-
-/// As long as this is there, ends are taken; what is left then is dropped.
-struct Open<'a>(&'a LongEnds);
-
-impl<'a> Open<'a> {
-    fn new(ends: &'a LongEnds) -> Self {
-        ends.queue().is_open = true;
-        Self(ends)
+impl<T> Turns<T> {
+    fn push(&mut self, owner: usize, entry: T) {
+        let entries = self.by_owner.entry(owner).or_default();
+        if entries.is_empty() {
+            self.owners.push_back(owner);
+        }
+        entries.push_back(entry);
     }
 
-    fn take(&self) -> Option<Box<LongEnd>> {
-        self.0.queue().ends.pop_front()
+    fn take(&mut self) -> Option<T> {
+        let owner = self.owners.pop_front()?;
+        let entries = self.by_owner.get_mut(&owner)?;
+        let entry = entries.pop_front();
+        match entries.is_empty() {
+            true => drop(self.by_owner.remove(&owner)),
+            false => self.owners.push_back(owner),
+        }
+        entry
+    }
+}
+
+impl<T> Default for Turns<T> {
+    fn default() -> Self {
+        Self { by_owner: HashMap::new(), owners: VecDeque::new() }
+    }
+}
+
+/// See [`LongEnds::open`].
+pub(crate) struct Open<'a>(&'a LongEnds);
+
+impl Open<'_> {
+    async fn publish_wills(&self, shared: &Shared) {
+        let LongEnds { wills, ends } = self.0;
+        loop {
+            let mut pace = Pace::default();
+            while let Some(due) = wills.take() {
+                // Whoever has the lease looks when it is given back.
+                if let Some(lease) = due.client.try_lease() {
+                    let mut is_over = false;
+                    unless_it_panics(async { is_over = lifecycle::look_at(shared, lease, Instant::now()) }).await;
+                    if is_over {
+                        ends.push(due);
+                    }
+                }
+                pace.rest().await;
+            }
+            wills.added.notified().await;
+        }
+    }
+
+    async fn end_sessions(&self, shared: &Shared) {
+        let ends = &self.0.ends;
+        loop {
+            let mut pace = Pace::default();
+            while let Some(Due { client, done }) = ends.take() {
+                if let Some(lease) = client.try_lease() {
+                    unless_it_panics(lifecycle::expire(shared, lease, Instant::now(), &mut pace)).await;
+                }
+                drop(done);
+                pace.rest().await;
+            }
+            ends.added.notified().await;
+        }
     }
 }
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
-        let left = std::mem::take(&mut *self.0.queue());
-        drop(left); // without the lock: connections wake up
+        let closed = || Queue { is_closed: true, turns: Turns::default() };
+        let left = [&self.0.wills, &self.0.ends].map(|lane| std::mem::replace(&mut *lane.queue(), closed()));
+        drop(left); // without the locks: connections wake up
     }
 }
 
@@ -123,5 +187,19 @@ async fn unless_it_panics(work: impl Future<Output = ()>) {
     .await;
 }
 
-/// Subscriptions that a session may have whose end is not long.
-const FEW: usize = 32;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_take_turns() {
+        let mut turns = Turns::default();
+        (0..3).for_each(|entry| turns.push(1, (1, entry)));
+        turns.push(2, (2, 0));
+        assert_eq!(turns.take(), Some((1, 0)));
+        turns.push(3, (3, 0));
+        let rest = std::iter::from_fn(|| turns.take()).collect::<Vec<_>>();
+        assert_eq!(rest, [(2, 0), (1, 1), (3, 0), (1, 2)]);
+        assert!(turns.by_owner.is_empty() && turns.owners.is_empty());
+    }
+}

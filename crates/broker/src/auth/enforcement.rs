@@ -16,6 +16,7 @@ use tenbin_session::{Delivery, SentId};
 use super::{AccessError, KnownRealm, Rights, Settings, Standing};
 use crate::Config;
 use crate::durable::{Outcomes, SafeAt, Stored, place};
+use crate::lifecycle;
 use crate::outbox::Control;
 use crate::registry::{Client, Lease};
 use crate::router::HeldKey;
@@ -196,6 +197,6 @@ pub(crate) fn is_forbidden(rights: &Rights, delivery: &Delivery) -> bool {
 fn look_at_stored(shared: &Shared, mut lease: Lease) -> Standing {
     let is_there = !lease.state.ended && lease.state.established;
     let standing = if is_there { catch_up(shared, &mut lease) } else { Standing::Current };
-    release(shared, lease);
+    lifecycle::put_down(shared, lease, Instant::now());
     standing
 }

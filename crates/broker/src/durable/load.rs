@@ -241,7 +241,7 @@ impl Loading<'_> {
                 state.suspended.insert(filter);
             }
         }
-        lifecycle::schedule(shared, &mut lease, self.now);
+        lifecycle::put_down(shared, lease, self.now);
         true
     }
 
@@ -354,7 +354,7 @@ impl Loading<'_> {
             let will = ChargedWill::restored(record.will, &account);
             lease.state.will = Some(Box::new(PendingWill { will, due }));
             lease.state.kept_will = Some(number);
-            lifecycle::schedule(shared, &mut lease, self.now);
+            lifecycle::put_down(shared, lease, self.now);
             return;
         }
         // Without a session there is nothing to wait for. [MQTT-3.1.3-9]

@@ -31,19 +31,23 @@ impl Durable {
         safe_at
     }
 
-    /// A connection has ended, and its session goes on without one: also a Will that waits for its delay does.
+    /// A connection has ended: of its session is kept how long it goes on, and of its Will when it is due. A Will that is due
+    /// now stays until it is published: it would be published at the next start too.
     pub(crate) fn connection_ended(&self, lease: &mut Lease, expiry: SessionExpiry, now: Instant) {
         let mut changes = Changes::default();
         let is_kept = lease.state.durable.is_some();
         let before = self.keep_session(lease, expiry, Some(now), &mut changes);
         match lease.state.will.as_ref().map(|pending| (pending.will.will.clone(), pending.due)) {
-            Some((will, due)) => self.keep_will(lease, will, Some(due), &mut changes),
+            Some((will, due)) if due > now => self.keep_will(lease, will, Some(due), &mut changes),
+            Some(_) => {}
             None => forget_will(lease, &mut changes),
         }
         let safe_at = before.and(self.make(&changes));
-        // Whoever comes back at once may find nothing that has to be written again.
-        if let Some(session) = &mut lease.state.durable {
-            session.changed(safe_at, !is_kept);
+        match &mut lease.state.durable {
+            // Whoever comes back at once may find nothing that has to be written again.
+            Some(session) => session.changed(safe_at, !is_kept),
+            None if is_kept => self.note_ending(lease, safe_at), // it ends with the connection
+            None => {}
         }
     }
 
@@ -88,6 +92,13 @@ impl Durable {
         let mut wills = 0;
         self.state.scan(Table::Wills, &mut |_, _| wills += 1).unwrap();
         wills
+    }
+
+    #[cfg(test)]
+    pub(crate) fn sessions_on_disk(&self) -> usize {
+        let mut sessions = 0;
+        self.state.scan(Table::Sessions, &mut |_, _| sessions += 1).unwrap();
+        sessions
     }
 
     /// Until what has changed of the state is on disk.

@@ -1,14 +1,9 @@
 //! What a client's packets do to the broker.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::{Buf as _, Bytes};
-use tenbin_balancer::Rng;
-use tenbin_codec::{
-    AckProperties, Disconnect, Packet, PacketType, ReasonCode, ReportCarrier, SubAck, Subscribe, Subscription,
-    SubscriptionOptions, TopicFilter, TopicName, UnsubAck, Unsubscribe,
-};
+use tenbin_codec::{Disconnect, PacketType, ReasonCode, ReportCarrier, TopicName};
 use tenbin_session::{DroppedResend, Event, Publication, SessionExpiry, Violation};
 
 use super::connection::ConnectionTask;
@@ -16,12 +11,8 @@ use super::ending::End;
 use super::input::InputBatch;
 use super::stream::Stream;
 use super::verdicts::Verdict;
-use super::weight::weight_in;
-use super::words::words;
-use crate::durable::{Changes, SafeAt};
-use crate::lifecycle;
 use crate::outbox::Booked;
-use crate::router::{Grant, HeldKey, Router};
+use crate::router::HeldKey;
 
 impl<S: Stream> ConnectionTask<S> {
     /// Applies one event.
@@ -138,152 +129,6 @@ impl<S: Stream> ConnectionTask<S> {
             self.acks.push(Verdict::settled(ack, reason));
         }
         Ok(())
-    }
-
-    fn subscribe(&mut self, subscribe: Subscribe, now: Instant) -> Result<(), End> {
-        let suback = |reasons: Vec<ReasonCode>| {
-            let reason_string = reasons.iter().find_map(|&reason| words(reason));
-            let properties = AckProperties { reason_string, ..AckProperties::default() };
-            Packet::SubAck(SubAck { packet_id: subscribe.packet_id, properties, reasons })
-        };
-        self.expect_to_answer(&suback(vec![ReasonCode::Success; subscribe.subscriptions.len()]))?;
-        let weight = weight_in(&subscribe.user_properties, self.shared.peer).unwrap_or(self.weight);
-        let mut added = 0;
-        let mut changes = Changes::default();
-        let capabilities = &self.shared.capabilities;
-        let Some(account) = self.lease.client.outbox.account() else { return Ok(()) };
-        let limits = self.shared.config.subscription_limits();
-        let is_kept = self.lease.state.durable.is_some();
-        let is_disk_behind = is_kept && self.shared.durable.as_ref().is_some_and(|durable| durable.is_congested());
-        let filters_maximum = self.shared.config.filters_per_packet_maximum();
-        self.filters_in_turn.count(subscribe.subscriptions.len());
-        let mut edit = None;
-        let taken = subscribe.subscriptions.iter().take(filters_maximum).map(|Subscription { filter, options }| {
-            let options = SubscriptionOptions { qos: options.qos.min(capabilities.maximum_qos), ..*options };
-            let grant = Grant { options, identifier: subscribe.subscription_identifier, weight };
-            let rights = &self.lease.client.rights;
-            let state = &mut *self.lease.state;
-            let is_new = !state.subscriptions.contains(filter);
-            if filter.as_bytes().len() > self.shared.config.topic_bytes_maximum()
-                || filter.levels().count() > self.shared.config.topic_levels_maximum()
-            {
-                return ReasonCode::TopicFilterInvalid;
-            }
-            // At v5 these ended the connection before.
-            if filter.has_wildcard() && !capabilities.wildcard_subscriptions_available {
-                return ReasonCode::WildcardSubscriptionsNotSupported;
-            }
-            if filter.is_shared() && !capabilities.shared_subscriptions_available {
-                return ReasonCode::SharedSubscriptionsNotSupported;
-            }
-            if let Err(reason) = rights.check_subscription(filter) {
-                return reason;
-            }
-            if is_disk_behind {
-                return ReasonCode::QuotaExceeded;
-            }
-            let is_same = state.subscriptions.get(filter) == Some(&grant);
-            if !state.subscriptions.insert(filter, grant, limits, &account) {
-                return ReasonCode::QuotaExceeded;
-            }
-            // Nobody's routes change with a subscription that stays as it is.
-            if state.suspended.remove(filter) || !is_same {
-                lifecycle::joins(&self.shared, &self.lease.client, filter, now);
-                let edit = edit.get_or_insert_with(|| self.shared.router.edit());
-                edit.subscribe(filter, &self.lease.client.receiver(), grant, now);
-                added += u64::from(is_new);
-                if let Some(session) = &state.durable {
-                    changes.subscribed(session, filter, &grant);
-                }
-            }
-            if Router::brings_retained(filter, options, is_new) {
-                state.retained_pages.begin(filter, grant);
-            }
-            match options.qos.bits() {
-                0 => ReasonCode::Success,
-                1 => ReasonCode::GrantedQoS1,
-                _ => ReasonCode::GrantedQoS2,
-            }
-        });
-        let mut reasons: Vec<_> = taken.collect();
-        drop(edit); // publishers see all of it
-        reasons.resize(subscribe.subscriptions.len(), ReasonCode::QuotaExceeded);
-        self.shared.metrics.subscriptions.add(added);
-        let safe_at = if is_disk_behind { SafeAt::NOW } else { self.keep(&changes) };
-        self.answer_when_safe(safe_at, suback(reasons), now)?; // [MQTT-3.8.4-1]
-        let taken = subscribe.subscriptions.iter().take(filters_maximum);
-        let filters = taken.map(|subscription| &subscription.filter);
-        self.shared.router.connected(filters, now, &mut Rng::new(self.lease.client.number));
-        Ok(())
-    }
-
-    fn unsubscribe(&mut self, unsubscribe: Unsubscribe, now: Instant) -> Result<(), End> {
-        let unsuback = |reasons| {
-            let properties = AckProperties::default();
-            Packet::UnsubAck(UnsubAck { packet_id: unsubscribe.packet_id, properties, reasons })
-        };
-        self.expect_to_answer(&unsuback(vec![ReasonCode::Success; unsubscribe.filters.len()]))?;
-        let mut changes = Changes::default();
-        let reasons = self.remove_subscriptions(&unsubscribe.filters, &mut changes, now);
-        let safe_at = self.keep(&changes);
-        self.answer_when_safe(safe_at, unsuback(reasons), now) // [MQTT-3.10.4-4]
-    }
-
-    /// What UNSUBACK says of each filter. Messages of share groups that were not sent go to other members.
-    fn remove_subscriptions(
-        &mut self,
-        filters: &[TopicFilter],
-        changes: &mut Changes,
-        now: Instant,
-    ) -> Vec<ReasonCode> {
-        let client = Arc::clone(&self.lease.client);
-        let leaves_groups = filters.iter().any(TopicFilter::is_shared);
-        // Before it leaves: what is published meanwhile must not overtake the messages that go to others.
-        let handover = leaves_groups.then(|| self.shared.router.begin_handover(client.number, &client.outbox));
-        let mut removed = 0;
-        self.filters_in_turn.count(filters.len());
-        let mut edit = None;
-        let reasons = filters.iter().map(|filter| {
-            if !self.lease.state.subscriptions.remove(filter) {
-                return ReasonCode::NoSubscriptionExisted;
-            }
-            if let Some(session) = &self.lease.state.durable {
-                changes.unsubscribed(session, filter);
-            }
-            lifecycle::leaves(&self.shared, &self.lease.client, filter, now);
-            self.lease.state.suspended.remove(filter);
-            let edit = edit.get_or_insert_with(|| self.shared.router.edit());
-            edit.unsubscribe(filter, self.lease.client.number);
-            self.lease.state.retained_pages.cancel(filter);
-            removed += 1;
-            ReasonCode::Success
-        });
-        let reasons = reasons.collect();
-        drop(edit);
-        if let Some(handover) = handover {
-            let left = handover.left();
-            let waiting = client.outbox.withdraw(|delivery| delivery.share.is_some_and(|group| left.contains(&group)));
-            handover.finish(waiting, now, &mut Rng::new(client.number));
-        }
-        self.shared.metrics.subscriptions.subtract(removed);
-        reasons
-    }
-
-    /// Keeps changes of our subscriptions: when that is safe. What is not there need not be taken away, but whoever took
-    /// it away may have gone before that was safe.
-    fn keep(&self, changes: &Changes) -> SafeAt {
-        match &self.shared.durable {
-            Some(durable) if self.lease.state.durable.is_some() => {
-                durable.make(changes);
-                durable.all()
-            }
-            _ => SafeAt::NOW,
-        }
-    }
-
-    /// Asked before anything is done: who does not take the answer cannot know what has become of its request.
-    fn expect_to_answer(&self, answer: &Packet) -> Result<(), End> {
-        if self.connection.takes(answer) { Ok(()) } else { Err(End::AnswerTooLarge(answer.packet_type())) }
     }
 
     /// A client that came back with a smaller Maximum Packet Size misses what was under way and no longer fits.

@@ -14,6 +14,7 @@ use tokio::time::Sleep;
 
 use super::arrival::Arrival;
 use super::ending::End;
+use super::filters::FilterWork;
 use super::handshake::{self, Accepted};
 use super::held_back::HeldBack;
 use super::lag::Lag;
@@ -125,6 +126,8 @@ pub(super) struct ConnectionTask<S> {
     /// Bytes read since others were last let run.
     read_in_turn: u32,
     pub(super) filters_in_turn: FiltersInTurn,
+    /// A SUBSCRIBE or UNSUBSCRIBE that has begun: nothing is decoded before its end.
+    pub(super) filter_work: Option<Box<FilterWork>>,
 }
 
 /// Whether others are let run before a connection goes on.
@@ -223,6 +226,7 @@ impl<S: Stream> ConnectionTask<S> {
             counted_sent: 0,
             read_in_turn: 0,
             filters_in_turn: FiltersInTurn::default(),
+            filter_work: None,
             lease,
             connection,
             shared,

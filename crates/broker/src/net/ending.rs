@@ -9,7 +9,7 @@ use super::authentication::Refusal;
 use super::connection::ConnectionTask;
 use super::stream::Stream;
 use crate::durable::SafeAt;
-use crate::lifecycle::ConnectionEnd;
+use crate::lifecycle::{self, ConnectionEnd};
 use crate::outbox::Control;
 use crate::threads::Home;
 
@@ -122,11 +122,15 @@ impl<S: Stream> ConnectionTask<S> {
             will: self.will.filter(|_| !normal),
             expiry: self.session_expiry,
         };
-        self.shared.long_ends.end(&self.shared, self.lease, ended, Instant::now()).await;
-        if matches!(end, End::Closed(_)) {
-            return;
+        let is_over = lifecycle::end(&self.shared, self.lease, ended, Instant::now()).await;
+        match end {
+            End::Closed(_) => drop(self.transport),
+            _ => drop(tokio::time::timeout(GOODBYE, self.transport.close()).await),
         }
-        let _ = tokio::time::timeout(GOODBYE, self.transport.close()).await;
+        // Until then it counts as a connection: nobody can make more sessions than end.
+        if let Some(is_over) = is_over {
+            let _ = is_over.await; // an error: it is over
+        }
     }
 
     /// Says goodbye and where to go on; only to clients that authenticate again, so at v5.

@@ -159,6 +159,7 @@ async fn establish<S: Stream>(
     transport: &mut Transport<S>,
 ) -> Result<Accepted, Refusal> {
     let Stranger { mut connect, mut decoder, peer, listener, deadline } = stranger;
+    let arrived_at = Instant::now();
     if !shared.admission.may_connect(peer.ip(), Instant::now()) {
         shared.metrics.connects_rate_limited.add(1);
         return Err(ReasonCode::ConnectionRateExceeded.into());
@@ -224,7 +225,7 @@ async fn establish<S: Stream>(
     };
     let new_client = |number| shared.new_client(&principal, number, Instant::now());
     let (clean_start, expiry) = (connect.clean_start, negotiated.session_expiry);
-    let beginning = Beginning { clean_start, expiry, will: will.as_deref().map(|will| &will.will) };
+    let beginning = Beginning { clean_start, expiry, will: will.as_deref().map(|will| &will.will), arrived_at };
     let mut place = None;
     let mut lease = loop {
         match shared.registry.claim(&principal, new_client).await {
@@ -237,7 +238,7 @@ async fn establish<S: Stream>(
                     return Err(ReasonCode::NotAuthorized.into());
                 }
                 // Nobody's session ends for a user who is refused.
-                match lifecycle::may_displace(shared, &lease, &beginning, peer.ip(), now) {
+                match lifecycle::may_displace(shared, &lease, &beginning, peer.ip()) {
                     Ok(counted) => place = counted,
                     Err(refusal) => return Err(not_begun(shared, lease, peer, refusal, now).await.into()),
                 }
@@ -255,8 +256,8 @@ async fn establish<S: Stream>(
     let is_renewed = lease.client.rights.renew(principal);
     lease.state.rights_epoch = rights_epoch;
     lease.charge_to(&account, charge);
-    let may_begin = match lifecycle::may_begin(shared, &lease, &beginning, now) {
-        true => lifecycle::count(shared, &mut lease, clean_start, peer.ip(), place, now).map_err(NotBegun::OverQuota),
+    let may_begin = match lifecycle::may_begin(shared, &lease, &beginning) {
+        true => lifecycle::count(shared, &mut lease, &beginning, peer.ip(), place).map_err(NotBegun::OverQuota),
         false => Err(NotBegun::CannotBeKept),
     };
     if let Err(refusal) = may_begin {

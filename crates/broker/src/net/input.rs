@@ -64,6 +64,9 @@ impl<S: Stream> ConnectionTask<S> {
     }
 
     fn apply_input(&mut self, now: Moment) -> Result<(), End> {
+        if self.filter_work.is_some() {
+            self.go_on_with_filters(now.at)?;
+        }
         let is_over = self.throttle.is_paused() || self.filters_in_turn.are_many() || self.is_ending_unanswered();
         let (mut batch, mut packets) = (InputBatch { now, received: 0, is_over, sent: now }, 0);
         let result = loop {

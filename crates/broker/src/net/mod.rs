@@ -5,6 +5,7 @@ mod arrival;
 mod authentication;
 mod connection;
 mod ending;
+mod filters;
 mod handshake;
 mod held_back;
 mod input;

@@ -103,7 +103,7 @@ impl Limited {
 }
 
 /// Filters after which others are let run.
-const TURN_FILTERS: u16 = 256;
+const TURN_FILTERS: u16 = 64;
 
 #[cfg(test)]
 mod tests {
@@ -112,10 +112,10 @@ mod tests {
     #[test]
     fn turn_ends_after_many_filters_and_input_is_resumed() {
         let mut filters = FiltersInTurn::default();
-        filters.count(255);
+        filters.count(63);
         assert!(!filters.are_many());
         assert!(!filters.begin_turn());
-        filters.count(255);
+        filters.count(63);
         filters.count(1);
         assert!(filters.are_many());
         assert!(filters.begin_turn());

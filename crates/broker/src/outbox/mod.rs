@@ -20,6 +20,7 @@ mod tail;
 mod tally;
 mod when_full;
 
+use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -386,8 +387,16 @@ impl Outbox {
 
     /// The connection is over. What share groups meant for this member is given back, for others. Of the rest,
     /// QoS 0 messages go, and QoS 1 and 2 wait for the next connection and no longer keep read buffers alive.
-    pub(crate) fn detach(&self) -> Vec<Delivery> {
+    ///
+    /// # Errors
+    /// Messages wait of share groups that are not known yet, by [`Delivery::share`]: nothing has changed.
+    pub(crate) fn detach(&self, is_known: impl Fn(NonZeroU64) -> bool) -> Result<Vec<Delivery>, HashSet<NonZeroU64>> {
         let mut state = self.state();
+        let groups = state.queue.shares().map(|(group, _)| group);
+        let unknown: HashSet<_> = groups.filter(|&group| !is_known(group)).collect();
+        if !unknown.is_empty() {
+            return Err(unknown);
+        }
         self.at_rest.store(false, Ordering::Relaxed);
         state.attached = false;
         state.behaviour = Behaviour::default();
@@ -407,7 +416,7 @@ impl Outbox {
         }
         self.common.metrics.dropped_offline.add(dropped.messages);
         self.take_back(shared.iter().map(Booked::of).sum::<Booked>() + dropped.booked);
-        shared
+        Ok(shared)
     }
 
     /// Messages under way count among all queues' bytes while their client is away.

@@ -300,11 +300,11 @@ mod tests {
         push(&outbox, 1..=2);
         assert_eq!(taken(&outbox), ["1", "2"], "under way");
         push(&outbox, 3..=4);
-        assert_eq!(outbox.detach().len(), 0);
+        assert_eq!(outbox.detach_all().len(), 0);
         push(&outbox, [5]);
         outbox.attach(u32::MAX, None);
         assert_eq!(from(&outbox), Some(3));
-        outbox.detach();
+        outbox.detach_all();
         outbox.refill(page([3, 4, 5]));
         outbox.attach(u32::MAX, None);
         assert!(taken(&outbox).is_empty());

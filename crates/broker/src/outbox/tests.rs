@@ -46,6 +46,12 @@ fn take(outbox: &Outbox, quota: usize) -> Vec<u32> {
     taken.into_singles().iter().map(mark).collect()
 }
 
+impl Outbox {
+    pub(crate) fn detach_all(&self) -> Vec<Delivery> {
+        self.detach(|_| true).unwrap()
+    }
+}
+
 #[test]
 fn a_batch_wakes_a_waiting_receiver_once() {
     let outbox = outbox(100, WhenFull::DropOldest);
@@ -97,7 +103,7 @@ fn what_goes_out_at_once_is_bounded_by_quota_and_socket() {
     outbox.push(&mut vec![shared(QoS::AtLeastOnce, 1)], &mut Vec::new(), Instant::now());
     take(&outbox, 0);
     assert_eq!(outbox.takes_at_once(), 0, "something is kept back");
-    outbox.detach();
+    outbox.detach_all();
     assert_eq!(outbox.takes_at_once(), 0);
 }
 
@@ -167,7 +173,7 @@ fn nothing_at_qos_0_waits_for_a_client_that_is_not_there() {
     let outbox = outbox(100, WhenFull::DropOldest);
     let both = || vec![delivery(QoS::AtMostOnce, 0), delivery(QoS::AtLeastOnce, 1)];
     outbox.push(&mut both(), &mut Vec::new(), Instant::now());
-    outbox.detach();
+    outbox.detach_all();
     outbox.push(&mut both(), &mut Vec::new(), Instant::now());
     assert_eq!(outbox.common.metrics.dropped_offline.get(), 2);
     assert_eq!(outbox.load.availability(), Availability::Offline);
@@ -187,7 +193,7 @@ fn shared(qos: QoS, mark: u32) -> Delivery {
 fn after_its_session_nothing_waits_in_a_queue() {
     let outbox = outbox(9, WhenFull::DropOldest);
     outbox.push(&mut vec![delivery(QoS::AtLeastOnce, 1)], &mut Vec::new(), Instant::now());
-    outbox.detach();
+    outbox.detach_all();
     outbox.close();
     outbox.push(&mut vec![delivery(QoS::AtLeastOnce, 2)], &mut Vec::new(), Instant::now());
     assert_eq!((outbox.common.budget.used(), outbox.common.metrics.dropped_offline.get()), (0, 2));
@@ -346,7 +352,7 @@ fn who_has_found_nothing_rests_until_something_comes() {
     outbox.attach(u32::MAX, None);
     assert!(!outbox.is_at_rest(), "another task");
     assert!(rests());
-    outbox.detach();
+    outbox.detach_all();
     assert!(!outbox.is_at_rest(), "nobody is woken");
 }
 
@@ -402,7 +408,7 @@ fn a_run_is_given_back_where_its_group_is_left_and_booked_as_it_was() {
     assert!(returned.is_empty());
     assert_eq!(outbox.waiting_by_group(), [(GROUP, 3)]);
     assert_eq!(outbox.withdraw_newest(GROUP, 2).iter().map(mark).collect::<Vec<_>>(), [1, 2]);
-    assert_eq!(outbox.detach().iter().map(mark).collect::<Vec<_>>(), [0]);
+    assert_eq!(outbox.detach_all().iter().map(mark).collect::<Vec<_>>(), [0]);
     assert_eq!((outbox.common.budget.used(), outbox.common.budget.messages()), (0, 0));
 }
 

@@ -74,6 +74,8 @@ pub(crate) struct ClientState {
     pub(crate) kept_will: Option<u16>,
     /// The Will of the last connection, where it waits for its delay.
     pub(crate) will: Option<Box<PendingWill>>,
+    /// When the last connection ended; `None` = it was in the last run, or there was none.
+    pub(crate) left_at: Option<Instant>,
     /// When the session ends if nobody comes back; `None` = never, or connected.
     pub(crate) expires_at: Option<Instant>,
     /// The earliest time at which the expiry queue looks at this session.

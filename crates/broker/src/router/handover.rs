@@ -1,10 +1,12 @@
 //! Messages that are taken from a member of share groups and go to others.
 
+use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
 use tenbin_balancer::{FreedKeys, MemberId, Nanos, Rng};
+use tenbin_codec::TopicFilter;
 use tenbin_session::Delivery;
 
 use super::held_key::{HeldKey, ordering_key};
@@ -20,6 +22,8 @@ pub(crate) struct Handover<'a> {
     /// The session's number.
     from: u64,
     groups: Vec<Arc<SharedGroup>>,
+    /// Groups that it leaves, and had no messages of: theirs may wait for it.
+    left_empty: Vec<Arc<SharedGroup>>,
 }
 
 /// What may be taken from a member's queue.
@@ -32,7 +36,43 @@ impl Router {
     pub(crate) fn begin_handover(&self, from: u64, outbox: &Outbox) -> Handover<'_> {
         let groups = outbox.groups().into_iter().filter_map(|number| self.index.group_by_number(number));
         let groups: Vec<_> = groups.inspect(|group| group.begin_handover()).collect();
-        Handover { router: self, from, groups }
+        Handover { router: self, from, groups, left_empty: Vec::new() }
+    }
+
+    /// As [`Router::begin_handover`], for the groups of `filters`.
+    pub(crate) fn begin_leaving<'f>(&self, from: u64, filters: impl Iterator<Item = &'f TopicFilter>) -> Handover<'_> {
+        let groups = filters.filter_map(TopicFilter::shared).filter_map(|shared| self.index.group(&shared));
+        let groups = groups.inspect(|group| group.begin_handover()).collect();
+        Handover { router: self, from, groups, left_empty: Vec::new() }
+    }
+
+    /// A member of share groups goes: takes what waits for it. `under_way`: groups of messages that will be taken too. Only
+    /// groups with messages wait: it may be a member of thousands.
+    pub(crate) fn detach(
+        &self,
+        from: u64,
+        outbox: &Outbox,
+        under_way: impl Iterator<Item = NonZeroU64>,
+    ) -> (Handover<'_>, Vec<Delivery>) {
+        let of_member = outbox.groups().into_iter().filter_map(|number| self.index.group_by_number(number));
+        // Messages that were given to it and have not come to its queue come back.
+        let left_empty = of_member.inspect(|group| group.departs()).collect();
+        let mut handover = Handover { router: self, from, groups: Vec::new(), left_empty };
+        let (mut known, mut begun) = (HashSet::new(), under_way.collect::<HashSet<_>>());
+        loop {
+            for group in begun.iter().filter_map(|&number| self.index.group_by_number(number)) {
+                group.begin_handover();
+                handover.groups.push(group);
+            }
+            known.extend(begun);
+            match outbox.detach(|group| known.contains(&group)) {
+                Ok(taken) => {
+                    handover.left_empty.retain(|group| !known.contains(&group.number()));
+                    return (handover, taken);
+                }
+                Err(unknown) => begun = unknown, // came meanwhile
+            }
+        }
     }
 
     /// Gives messages that were taken from a member of share groups to others, each group's in order; while nobody takes
@@ -92,7 +132,7 @@ impl Handover<'_> {
     }
 
     /// Groups that the member has left meanwhile and that have others.
-    pub(crate) fn left(&self) -> Vec<NonZeroU64> {
+    pub(crate) fn left(&self) -> HashSet<NonZeroU64> {
         let is_left = |group: &&Arc<SharedGroup>| {
             let members = group.members.members();
             !members.is_empty() && members.iter().all(|member| member.id() != MemberId(self.from))
@@ -111,6 +151,9 @@ impl Handover<'_> {
         for group in self.groups.drain(..) {
             group.end_handover(now, rng);
         }
+        for group in self.left_empty.drain(..) {
+            group.dispatch_waiting(now, rng);
+        }
     }
 }
 
@@ -126,7 +169,7 @@ impl Freed {
 impl Drop for Handover<'_> {
     fn drop(&mut self) {
         // Nothing is left to do after `finish`.
-        if !self.groups.is_empty() {
+        if !self.groups.is_empty() || !self.left_empty.is_empty() {
             self.end(Instant::now(), &mut Rng::new(self.from));
         }
     }

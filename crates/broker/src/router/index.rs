@@ -135,6 +135,11 @@ impl FilterIndex {
         self.versions.raise(Parts::ALL);
     }
 
+    #[cfg(test)]
+    pub(super) fn is_being_edited(&self) -> bool {
+        self.writers.try_lock().is_err()
+    }
+
     /// Begins changes that readers see together, at its end. Other writers wait until then.
     pub(super) fn edit(&self) -> Edit<'_> {
         let writer = self.writers.lock().unwrap_or_else(PoisonError::into_inner);

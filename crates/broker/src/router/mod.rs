@@ -171,6 +171,12 @@ impl Router {
         Edit { index: self.index.edit(), clock: self.clock }
     }
 
+    /// Whether somebody changes subscriptions.
+    #[cfg(test)]
+    pub(crate) fn is_being_edited(&self) -> bool {
+        self.index.is_being_edited()
+    }
+
     /// Changes one subscription: see [`Edit::subscribe`].
     pub(crate) fn subscribe(&self, filter: &TopicFilter, receiver: &Receiver, grant: Grant, now: Instant) {
         self.edit().subscribe(filter, receiver, grant, now);

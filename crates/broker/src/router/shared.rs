@@ -431,7 +431,7 @@ pub(super) mod tests {
         assert_eq!(budget.messages(), 3, "they wait with the member now");
         assert_eq!(taken(&member).len(), 3);
         assert_eq!(budget.messages(), 0);
-        member.detach();
+        member.detach_all();
         stage.waits(stage.published(QoS::AtLeastOnce));
         assert_eq!(budget.messages(), 1);
         drop(stage);
@@ -471,7 +471,7 @@ pub(super) mod tests {
         assert!(["first", "second"].map(place).iter().all(|placed| matches!(placed, Placed::Given)));
         second.attach(u32::MAX, None);
         stage.group.begin_handover();
-        let taken = first.detach();
+        let taken = first.detach_all();
         assert_eq!(stage.chosen(QoS::AtLeastOnce), None);
         stage.waits(stage.published_as("third", QoS::AtLeastOnce));
         stage.group.dispatch_waiting(now, rng);
@@ -513,7 +513,7 @@ pub(super) mod tests {
             if !waits_between {
                 second.attach(u32::MAX, None);
             }
-            stage.group.give_to_others(first.detach().into_iter(), now, rng);
+            stage.group.give_to_others(first.detach_all().into_iter(), now, rng);
             second.attach(u32::MAX, None);
             stage.group.dispatch_waiting(now, rng);
             let own = |qos| (qos, true, 2);

@@ -325,12 +325,17 @@ impl SharedGroup {
 
     /// Messages are going to be taken from a member: until [`SharedGroup::end_handover`], new ones wait.
     pub(super) fn begin_handover(&self) {
-        self.waiting.departs();
+        self.departs();
         self.change_line(|line| {
             line.handovers += 1;
             // Older messages of their keys may come from the member: those go before them.
             line.blocked.move_to_front_of(&mut line.queue, &self.queues.budget);
         });
+    }
+
+    /// A member goes: who chose it before, and has not given it the message yet, chooses again.
+    pub(super) fn departs(&self) {
+        self.waiting.departs();
     }
 
     /// They have been given to others.

@@ -1,12 +1,21 @@
 //! Sessions whose end takes long. In tests every piece of it is a slice.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
 use tenbin_codec::{
-    Connect, Packet, PacketId, ProtocolVersion, QoS, Subscribe, Subscription, SubscriptionOptions, Text, TopicFilter,
-    TopicName, Will, WriteBuffer,
+    Connect, Disconnect, DisconnectProperties, Packet, PacketId, ProtocolVersion, QoS, ReasonCode, Subscribe,
+    Subscription, SubscriptionOptions, Text, TopicFilter, TopicName, Unsubscribe, Will, WriteBuffer,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
-use super::in_memory::PEER;
+use super::client::PATIENCE;
+use super::in_memory::{PEER, exchange};
+use super::taken_over::{packet, until};
+use crate::auth::{Action, Authorizer, Decision, Principal};
+use crate::registry::Client;
+use crate::shared::Shared;
 use crate::{Broker, Config};
 
 const SUBSCRIPTIONS: usize = 900;
@@ -44,16 +53,34 @@ async fn send(stream: &mut DuplexStream, packet: &Packet) {
 }
 
 async fn subscribe_to_many(stream: &mut DuplexStream) {
-    let filter = |number| TopicFilter::try_from(&format!("$share/g/{number}")[..]).unwrap();
-    let options = SubscriptionOptions::at(QoS::AtLeastOnce);
-    let subscriptions = (0..SUBSCRIPTIONS).map(|number| Subscription { filter: filter(number), options }).collect();
-    let packet_id = PacketId::new(1).unwrap();
-    let subscribe = Subscribe { packet_id, subscription_identifier: None, user_properties: Vec::new(), subscriptions };
-    send(stream, &Packet::Subscribe(subscribe)).await;
+    send(stream, &subscribe_to_groups()).await;
     // Type, two bytes of length, identifier, codes.
     let mut suback = [0; 5 + SUBSCRIPTIONS];
     stream.read_exact(&mut suback).await.unwrap();
     assert!(suback[0] == 0x90 && suback[5..] == [1; SUBSCRIPTIONS]);
+}
+
+async fn subscribe_to_many_v5(stream: &mut DuplexStream) {
+    send_v5(stream, &subscribe_to_groups()).await;
+    let (packet_type, suback) = packet(stream).await;
+    assert!(packet_type == 9 && suback[3..] == [1; SUBSCRIPTIONS]);
+}
+
+fn subscribe_to_groups() -> Packet {
+    let options = SubscriptionOptions::at(QoS::AtLeastOnce);
+    let subscription = |number| Subscription { filter: group_filter(number), options };
+    let subscriptions = (0..SUBSCRIPTIONS).map(subscription).collect();
+    let packet_id = PacketId::new(1).unwrap();
+    Packet::Subscribe(Subscribe {
+        packet_id,
+        subscription_identifier: None,
+        user_properties: Vec::new(),
+        subscriptions,
+    })
+}
+
+fn group_filter(number: usize) -> TopicFilter {
+    TopicFilter::try_from(&format!("$share/g/{number}")[..]).unwrap()
 }
 
 /// Turns that another task gets until this is so.
@@ -118,4 +145,203 @@ fn subscribe_to(filter: &str) -> Packet {
         user_properties: Vec::new(),
         subscriptions: vec![Subscription { filter: TopicFilter::try_from(filter).unwrap(), options }],
     })
+}
+
+/// A client of MQTT 5.0 whose session, and the Will `will`, wait for a day; it has its CONNACK, which says whether its session
+/// was there.
+async fn lasting_client(broker: &Broker, client_id: &str, delay: Option<u32>) -> (DuplexStream, bool) {
+    let mut stream = lasting_client_comes(broker, client_id, delay).await;
+    let connack = tokio::time::timeout(PATIENCE, packet(&mut stream)).await;
+    let (packet_type, connack) = connack.expect("CONNACK comes");
+    assert!(packet_type == 2 && connack[1] == 0, "{connack:?}");
+    (stream, connack[0] == 1)
+}
+
+async fn lasting_client_comes(broker: &Broker, client_id: &str, delay: Option<u32>) -> DuplexStream {
+    let mut connect = Connect::new(ProtocolVersion::V5, Text::try_from(client_id).unwrap());
+    connect.clean_start = false;
+    connect.properties.session_expiry_interval = Some(86_400);
+    connect.will = Some(Will {
+        qos: QoS::AtMostOnce,
+        retain: false,
+        topic: TopicName::try_from("will").unwrap(),
+        payload: "gone".into(),
+        delay_interval: delay,
+        properties: None,
+    });
+    let (mut stream, other_end) = duplex(1 << 20);
+    broker.serve(other_end, PEER);
+    send_v5(&mut stream, &Packet::Connect(Box::new(connect))).await;
+    stream
+}
+
+async fn send_v5(stream: &mut DuplexStream, packet: &Packet) {
+    let mut out = WriteBuffer::new();
+    packet.encode(ProtocolVersion::V5, &mut out);
+    stream.write_all(&out.to_bytes()).await.unwrap();
+}
+
+fn session(broker: &Broker, client_id: &'static str) -> Arc<Client> {
+    broker.shared.registry.find(&Text::from_static(client_id)).unwrap()
+}
+
+/// Until no connection has this session.
+async fn until_away(client: &Client) {
+    until(|| client.outbox.sample().is_none()).await;
+}
+
+#[tokio::test]
+async fn client_that_comes_back_overtakes_queued_ends() {
+    let mut broker = start().await;
+    broker._long_ends.shutdown().await;
+    let _nobody_works = broker.shared.long_ends.open();
+    let mut watcher = client(&broker, "watcher", None).await;
+    send(&mut watcher, &subscribe_to("will")).await;
+    watcher.read_exact(&mut [0; 5]).await.unwrap();
+    let (client, was_there) = lasting_client(&broker, "client", Some(86_400)).await;
+    assert!(!was_there);
+    drop(client);
+    let (client, was_there) = lasting_client(&broker, "client", None).await;
+    assert!(was_there, "it was back in time");
+    exchange(&mut watcher, &[0xC0, 0], &[0xD0, 0]).await;
+    // A Will without a delay is due whoever comes back.
+    drop(client);
+    let (_client, was_there) = lasting_client(&broker, "client", None).await;
+    assert!(was_there);
+    exchange(&mut watcher, &[], b"\x30\x0a\0\x04willgone").await;
+}
+
+#[tokio::test]
+async fn client_is_back_in_time_if_its_connect_came_in_time() {
+    let broker = start().await;
+    let mut watcher = client(&broker, "watcher", None).await;
+    send(&mut watcher, &subscribe_to("will")).await;
+    watcher.read_exact(&mut [0; 5]).await.unwrap();
+    let (client, _) = lasting_client(&broker, "client", Some(86_400)).await;
+    drop(client);
+    let session = session(&broker, "client");
+    until_away(&session).await;
+    until(|| session.try_lease().is_some()).await;
+    let mut lease = session.try_lease().unwrap();
+    let claims = session.claims();
+    let mut back = lasting_client_comes(&broker, "client", None).await;
+    until(|| session.claims() > claims).await;
+    let now = Instant::now();
+    lease.state.expires_at = Some(now);
+    lease.state.will.as_mut().unwrap().due = now;
+    drop(lease);
+    assert_eq!(packet(&mut back).await.1[..2], [1, 0], "its session is there");
+    exchange(&mut watcher, &[0xC0, 0], &[0xD0, 0]).await;
+}
+
+#[tokio::test]
+async fn disconnect_is_kept_while_ends_wait() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], ..Config::default() };
+    let mut broker = Broker::builder().config(config).store(directory.path()).start().await.unwrap();
+    broker._long_ends.shutdown().await;
+    let _nobody_works = broker.shared.long_ends.open();
+    let durable = broker.shared.durable.clone().unwrap();
+    let (mut stays, _) = lasting_client(&broker, "stays", None).await;
+    subscribe_to_many_v5(&mut stays).await;
+    let (mut ends, _) = lasting_client(&broker, "ends", None).await;
+    subscribe_to_many_v5(&mut ends).await;
+    durable.wait_for_state();
+    assert_eq!((durable.sessions_on_disk(), durable.wills_on_disk()), (2, 2));
+    send_v5(&mut stays, &Packet::Disconnect(Disconnect { reason: ReasonCode::Success, properties: None })).await;
+    let properties = DisconnectProperties { session_expiry_interval: Some(0), ..DisconnectProperties::default() };
+    let disconnect = Disconnect { reason: ReasonCode::Success, properties: Some(Box::new(properties)) };
+    send_v5(&mut ends, &Packet::Disconnect(disconnect)).await;
+    for client in ["stays", "ends"] {
+        until_away(&session(&broker, client)).await;
+    }
+    until(|| (durable.sessions_on_disk(), durable.wills_on_disk()) == (1, 0)).await;
+}
+
+#[tokio::test]
+async fn share_member_that_left_gets_nothing_while_ends_wait() {
+    let mut broker = start().await;
+    broker._long_ends.shutdown().await;
+    let _nobody_works = broker.shared.long_ends.open();
+    let mut leaver = client(&broker, "leaver", Some("will")).await;
+    let mut stayer = client(&broker, "stayer", None).await;
+    for stream in [&mut leaver, &mut stayer] {
+        send(stream, &subscribe_to("$share/g/t")).await;
+        stream.read_exact(&mut [0; 5]).await.unwrap();
+    }
+    let left = session(&broker, "leaver");
+    drop(leaver);
+    until_away(&left).await;
+    let mut publisher = client(&broker, "publisher", None).await;
+    for number in 0..8_u8 {
+        let publish = [0x30, 4, 0, 1, b't', number];
+        publisher.write_all(&publish).await.unwrap();
+        exchange(&mut stayer, &[], &publish).await;
+    }
+}
+
+#[tokio::test]
+async fn others_run_while_sessions_without_subscriptions_expire() {
+    let broker = start().await;
+    let now = Instant::now();
+    for number in 0..WILLS {
+        let (mut stream, _) = lasting_client(&broker, &format!("client-{number}"), None).await;
+        send_v5(&mut stream, &Packet::Disconnect(Disconnect { reason: ReasonCode::Success, properties: None })).await;
+    }
+    until(|| broker.connections() == 0).await;
+    broker.shared.registry.for_each(|client| {
+        client.try_lease().unwrap().state.expires_at = Some(now);
+        broker.shared.expiry.push(now, client);
+    });
+    let turns = turns_until(|| broker.sessions() == 0).await;
+    assert!(turns > WILLS / 2, "{turns} turns");
+}
+
+#[tokio::test]
+async fn others_run_while_a_packet_of_many_filters_is_applied() {
+    let broker = start().await;
+    let mut client = client(&broker, "client", None).await;
+    send(&mut client, &subscribe_to_groups()).await;
+    let turns = turns_until(|| broker.metrics().subscriptions == SUBSCRIPTIONS as u64).await;
+    assert!(turns > SUBSCRIPTIONS / 100, "SUBSCRIBE took {turns} turns");
+    let (packet_type, suback) = packet(&mut client).await;
+    assert!(packet_type == 9 && suback[2..] == [1; SUBSCRIPTIONS]);
+    let filters = (0..SUBSCRIPTIONS).map(group_filter).collect();
+    let unsubscribe = Unsubscribe { packet_id: PacketId::new(2).unwrap(), user_properties: Vec::new(), filters };
+    send(&mut client, &Packet::Unsubscribe(unsubscribe)).await;
+    // What comes behind it waits for its end.
+    send(&mut client, &subscribe_to("t")).await;
+    let turns = turns_until(|| broker.metrics().subscriptions < 2).await;
+    assert!(turns > SUBSCRIPTIONS / 100, "UNSUBSCRIBE took {turns} turns");
+    assert_eq!(packet(&mut client).await, (11, vec![0, 2]));
+    assert_eq!(packet(&mut client).await, (9, vec![0, 1, 0]));
+}
+
+/// Allows everything, and counts the questions that were asked with the index locked.
+#[derive(Default)]
+struct Questions {
+    shared: OnceLock<Arc<Shared>>,
+    asked: AtomicUsize,
+    under_lock: AtomicUsize,
+}
+
+impl Authorizer for Arc<Questions> {
+    fn authorize(&self, _who: &Principal, action: Action<'_>) -> Decision {
+        if let (Action::SubscribeShared(_), Some(shared)) = (action, self.shared.get()) {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.under_lock.fetch_add(usize::from(shared.router.is_being_edited()), Ordering::Relaxed);
+        }
+        Decision::Allow
+    }
+}
+
+#[tokio::test]
+async fn authorizer_is_asked_without_the_lock_of_the_index() {
+    let questions = Arc::<Questions>::default();
+    let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], ..Config::default() };
+    let broker = Broker::builder().config(config).authorizer(Arc::clone(&questions)).start().await.unwrap();
+    let _ = questions.shared.set(Arc::clone(&broker.shared));
+    subscribe_to_many(&mut client(&broker, "client", None).await).await;
+    assert_eq!(questions.asked.load(Ordering::Relaxed), SUBSCRIPTIONS);
+    assert_eq!(questions.under_lock.load(Ordering::Relaxed), 0);
 }

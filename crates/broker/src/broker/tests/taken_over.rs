@@ -30,7 +30,7 @@ async fn comes(broker: &Broker, maximum_packet_size: Option<NonZeroU32>) -> Dupl
 }
 
 /// Packet type, and what is behind the length.
-async fn packet(stream: &mut DuplexStream) -> (u8, Vec<u8>) {
+pub(super) async fn packet(stream: &mut DuplexStream) -> (u8, Vec<u8>) {
     let first = stream.read_u8().await.unwrap();
     let (mut length, mut shift) = (0, 0);
     loop {
@@ -47,7 +47,7 @@ async fn packet(stream: &mut DuplexStream) -> (u8, Vec<u8>) {
 }
 
 /// Lets the other tasks go on until this is so.
-async fn until(is_so: impl Fn() -> bool) {
+pub(super) async fn until(is_so: impl Fn() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < end);

@@ -258,7 +258,7 @@ fn what_passes_goes_with_the_connection() {
     let first = stage.outbox.collects_in().unwrap();
     late.collect(&stage, (1, ONE, 0), 1000);
     late.append(&stage);
-    stage.outbox.detach();
+    stage.outbox.detach_all();
     assert_eq!(stage.durable.spool_stats().waiting, 0);
     assert!(!stage.outbox.has_tail() && stage.outbox.collects_in().is_none());
     stage.outbox.clear();

@@ -12,7 +12,7 @@ fn what_a_group_meant_for_a_member_comes_back_if_it_cannot_have_it() {
     assert_eq!(returned.iter().map(mark).collect::<Vec<_>>(), [3, 4], "full");
     outbox.push(&mut vec![delivery(QoS::AtMostOnce, 9)], &mut Vec::new(), Instant::now());
 
-    returned = outbox.detach();
+    returned = outbox.detach_all();
     assert_eq!(returned.iter().map(mark).collect::<Vec<_>>(), [0, 1, 2], "not connected any more");
     returned.clear();
     outbox.push(&mut vec![shared(QoS::AtMostOnce, 7), shared(QoS::ExactlyOnce, 8)], &mut returned, Instant::now());
