@@ -123,14 +123,14 @@ impl<S: Stream> ConnectionTask<S> {
             expiry: self.session_expiry,
         };
         let is_over = lifecycle::end(&self.shared, self.lease, ended, Instant::now()).await;
-        match end {
-            End::Closed(_) => drop(self.transport),
-            _ => drop(tokio::time::timeout(GOODBYE, self.transport.close()).await),
-        }
         // Until then it counts as a connection: nobody can make more sessions than end.
         if let Some(is_over) = is_over {
             let _ = is_over.await; // an error: it is over
         }
+        if matches!(end, End::Closed(_)) {
+            return;
+        }
+        let _ = tokio::time::timeout(GOODBYE, self.transport.close()).await;
     }
 
     /// Says goodbye and where to go on; only to clients that authenticate again, so at v5.
