@@ -1,0 +1,129 @@
+use super::*;
+
+fn memory() -> Arc<Memory> {
+    Memory::new(MemoryLimits { all: 40_000, user: 20_000, address: 4000, loopback_address: 0 })
+}
+
+fn address(last: u8) -> Owner {
+    Owner::Address(IpAddr::from([10, 0, 0, last]))
+}
+
+fn used(memory: &Memory) -> usize {
+    let by_kind = memory.by_kind().map(|(_, bytes, _)| bytes).sum::<usize>();
+    assert_eq!(by_kind, memory.used());
+    by_kind
+}
+
+#[test]
+fn charge_is_given_back_on_drop() {
+    let memory = memory();
+    let account = memory.account(address(1));
+    let mut charge = account.charge(Kind::Input, 600).unwrap();
+    assert_eq!((account.bytes(), used(&memory)), (600, 600));
+    assert_eq!(charge.resize(1001), Err(OverLimit));
+    assert_eq!(charge.bytes(), 600, "a refused charge stays as it is");
+    assert_eq!(charge.resize(100), Ok(()));
+    assert!(account.charge(Kind::Input, 900).is_ok());
+    assert_eq!((account.bytes(), used(&memory)), (100, 100));
+    let refused = memory.by_kind().filter(|(.., refused)| *refused > 0).map(|(kind, ..)| kind);
+    assert_eq!(refused.collect::<Vec<_>>(), [Kind::Input]);
+    drop(charge);
+    assert_eq!((account.bytes(), used(&memory)), (0, 0));
+}
+
+#[test]
+fn each_owner_has_its_own_bound_and_all_have_one() {
+    let memory = memory();
+    let charges =
+        (0..20).map_while(|last| memory.account(address(last)).charge(Kind::Input, 999).ok()).collect::<Vec<_>>();
+    assert_eq!(charges.len(), 10, "the bound of all");
+    drop(charges);
+    let user = |realm: &str| memory.account_of(&Identity { realm: realm.into(), ..identity() }, None);
+    let (first, second) = (user("a"), user("b"));
+    let _charges = [&first, &second].map(|account| account.charge(Kind::Input, 5000).unwrap());
+    assert!(first.is_full() && user("a").is_full());
+}
+
+fn identity() -> Identity {
+    Identity::user(Text::from_static("alice"))
+}
+
+#[test]
+fn parts_do_not_take_each_other_s_room() {
+    let memory = memory();
+    let account = memory.account(address(1));
+    let parts = [(Kind::Input, 1000), (Kind::Unacknowledged, 250), (Kind::Routes, 500), (Kind::Subscriptions, 2250)];
+    let charges = parts.map(|(kind, bytes)| {
+        let charge = account.charge(kind, bytes).unwrap();
+        assert!(account.charge(kind, 1).is_err(), "{kind:?}");
+        charge
+    });
+    assert!(account.charge(Kind::Wills, 1).is_err());
+    assert_eq!((account.bytes(), used(&memory)), (4000, 4000));
+    drop(charges);
+    // What is charged whatever the limits say starves no packet.
+    let _held = account.charge_always(Kind::Unacknowledged, 10_000);
+    assert!(account.charge(Kind::Input, 1000).is_ok());
+}
+
+#[test]
+fn loopback_has_a_bound_of_its_own() {
+    let memory = memory();
+    for (address, maximum) in [([127, 0, 0, 1], 22_500), ([10, 0, 0, 1], 2250)] {
+        let account = memory.account(Owner::Address(address.into()));
+        let mut charge = account.charge(Kind::Subscriptions, 2250).unwrap();
+        assert!(charge.may_become(maximum), "{address:?}");
+        assert_eq!(charge.resize(2251).is_ok(), maximum > 2250, "{address:?}");
+    }
+}
+
+#[test]
+fn sessions_give_nobody_more_than_half_of_the_whole() {
+    let memory = Memory::new(MemoryLimits { all: 16 << 20, user: 0, address: 1 << 20, loopback_address: 0 });
+    let half = (9 << 20) / 2;
+    let sessions = |last| {
+        let account = memory.account(address(last));
+        let charges = std::iter::repeat_with(|| account.charge(Kind::Sessions, 2048)).map_while(Result::ok);
+        charges.take(10_000).collect::<Vec<_>>()
+    };
+    let first = sessions(1);
+    assert_eq!(memory.account(address(1)).bytes(), half);
+    let second = sessions(2);
+    assert_eq!(memory.account(address(2)).bytes(), half - (9 << 20) / 8, "an eighth is for small owners");
+    assert!(memory.account(address(3)).charge(Kind::Sessions, SMALL_OWNER).is_ok());
+    drop((first, second));
+}
+
+#[test]
+fn session_raises_the_bound_of_its_owner() {
+    let memory = memory();
+    let account = memory.account(address(1));
+    let session = account.charge(Kind::Sessions, 2000).unwrap();
+    assert!(account.charge(Kind::Subscriptions, 2250 + SESSION_ALLOWANCE - 2000).is_ok());
+    assert!(account.charge(Kind::Subscriptions, 2251 + SESSION_ALLOWANCE - 2000).is_err());
+    drop(session);
+    assert!(account.charge(Kind::Subscriptions, 2251).is_err());
+}
+
+#[test]
+fn charge_moves_to_another_account_whatever_its_limit() {
+    let memory = memory();
+    let (from, to) = (memory.account(Owner::Restored), memory.account(address(1)));
+    let mut charge = from.charge(Kind::Sessions, 7000).unwrap();
+    charge.move_to(&to);
+    assert_eq!((from.bytes(), to.bytes(), used(&memory)), (0, 7000, 7000));
+    charge.move_to(&to);
+    assert_eq!(to.bytes(), 7000);
+}
+
+#[test]
+fn account_is_one_per_owner_and_forgotten_when_unused() {
+    let memory = memory();
+    let account = memory.account(address(1));
+    let charge = memory.account(address(1)).charge(Kind::Wills, 1).unwrap();
+    assert!(Arc::ptr_eq(&account, &charge.account));
+    drop(account);
+    assert_eq!(memory.accounts.len(), 1);
+    drop(charge);
+    assert_eq!(memory.accounts.len(), 0);
+}

@@ -1,0 +1,200 @@
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use tenbin_balancer::{MemberLoad, Policy};
+use tenbin_codec::{SubscriptionOptions, TopicFilter};
+use tenbin_session::Publication;
+
+use super::*;
+use crate::auth::Rights;
+use crate::outbox::WhenFull;
+use crate::outbox::{Batch, OutboxCommon};
+
+pub(in super::super) struct Stage {
+    pub(in super::super) group: Arc<SharedGroup>,
+    pub(in super::super) now: Moment,
+}
+
+impl Stage {
+    fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// With a store, sessions outlive their connections.
+    pub(in super::super) fn with(durable: Option<Arc<Durable>>) -> Self {
+        let limits = OutboxLimits::for_tests(100, WhenFull::DropOldest);
+        let (budget, metrics) = (Arc::new(Budget::new(1 << 20)), Arc::<Metrics>::default());
+        let queues = Arc::new(GroupQueues {
+            keys: KeyHasher::new(&[7; 16]),
+            durable,
+            limits,
+            budget,
+            metrics,
+            decisions: Arc::new(DecisionLimits::new(8, Duration::ZERO)),
+            clock: Clock::new(),
+            unread: UnreadGroups::default(),
+        });
+        let name = TopicFilter::try_from("$share/g/t").unwrap().shared().unwrap();
+        let rules = GroupRules { rules: Policy::RoundRobin.into(), key: None };
+        let group = Arc::new(SharedGroup::new(name, rules, NonZeroU64::MIN, queues));
+        Self { group, now: Clock::new().moment(Instant::now()) }
+    }
+
+    pub(in super::super) fn member(&self, number: u64, qos: QoS, retain_as_published: bool) -> Arc<Outbox> {
+        let GroupQueues { limits, budget, metrics, .. } = &*self.group.queues;
+        let load = Arc::new(MemberLoad::new(Nanos(0)));
+        let common = OutboxCommon::for_tests(*limits, Arc::clone(budget));
+        let common = OutboxCommon { metrics: Arc::clone(metrics), ..common };
+        let outbox = Arc::new(Outbox::new(Arc::new(common), Arc::clone(&load)));
+        outbox.store_in(self.group.queues.durable.is_some().then(StoredQueue::nowhere));
+        let rights = Arc::new(Rights::unlimited());
+        let receiver = Receiver { number, outbox: Arc::clone(&outbox), load, rights };
+        let options = SubscriptionOptions { retain_as_published, ..SubscriptionOptions::at(qos) };
+        let grant = Grant { options, identifier: Some(number as u32), weight: NonZeroU16::MIN };
+        self.group.join(&receiver, GroupMember::new(&receiver, grant), Nanos(0));
+        outbox
+    }
+
+    pub(in super::super) fn waits(&self, delivery: Delivery) {
+        self.group.wait(std::iter::once(delivery), self.now, &mut Vec::new(), &mut Rng::new(1));
+    }
+
+    /// Who gets a new message; the booking is taken back.
+    fn chosen(&self, qos: QoS) -> Option<u64> {
+        let members = self.group.members.members();
+        let dispatch = dispatch(100, qos, self.now.nanos);
+        let question = Question { group: &self.group, members: &members, dispatch: &dispatch, topic: b"t" };
+        match question.choose_for_new(None, &mut Rng::new(1)) {
+            Choice::Member(member) => {
+                member.load().taken_back(1, 100, self.now.nanos);
+                Some(member.id().0)
+            }
+            Choice::Nobody | Choice::NoMember => None,
+        }
+    }
+
+    fn published(&self, qos: QoS) -> Delivery {
+        self.published_as("x", qos)
+    }
+
+    pub(in super::super) fn published_as(&self, payload: impl Into<Bytes>, qos: QoS) -> Delivery {
+        let topic = TopicName::try_from("t").unwrap();
+        let template = Publication::new(topic, payload.into()).template(&mut BytesMut::new());
+        Delivery { share: Some(self.group.number), ..Delivery::new(template, qos, true) }
+    }
+}
+
+/// QoS, RETAIN and the Subscription Identifier of what waits.
+fn taken(outbox: &Outbox) -> Vec<(QoS, bool, u32)> {
+    let mut taken = Batch::default();
+    outbox.take_now(100, 10_000, &mut taken);
+    let taken = taken.into_singles();
+    let identifier = |delivery: &Delivery| delivery.subscription_identifiers.as_deref().unwrap()[0];
+    taken.iter().map(|delivery| (delivery.qos, delivery.retain, identifier(delivery))).collect()
+}
+
+#[test]
+fn what_waits_with_a_group_is_counted_among_what_waits() {
+    let stage = Stage::new();
+    let (now, rng, budget) = (stage.now, &mut Rng::new(1), Arc::clone(&stage.group.queues.budget));
+    let member = stage.member(1, QoS::AtLeastOnce, false);
+    (0..3).for_each(|_| stage.waits(stage.published(QoS::AtLeastOnce)));
+    assert_eq!(budget.messages(), 3);
+    member.attach(u32::MAX, None);
+    stage.group.dispatch_waiting(now, rng);
+    assert_eq!(budget.messages(), 3, "they wait with the member now");
+    assert_eq!(taken(&member).len(), 3);
+    assert_eq!(budget.messages(), 0);
+    member.detach_all();
+    stage.waits(stage.published(QoS::AtLeastOnce));
+    assert_eq!(budget.messages(), 1);
+    drop(stage);
+    assert_eq!((budget.messages(), budget.used()), (0, 0));
+}
+
+pub(in super::super) fn payloads(outbox: &Outbox) -> Vec<String> {
+    let mut taken = Batch::default();
+    outbox.take_now(100, 10_000, &mut taken);
+    let taken = taken.into_singles();
+    taken.iter().map(|delivery| String::from_utf8_lossy(delivery.template.payload()).into_owned()).collect()
+}
+
+#[test]
+fn new_messages_go_behind_what_waits() {
+    let stage = Stage::new();
+    let (now, rng) = (stage.now, &mut Rng::new(1));
+    let member = stage.member(1, QoS::AtLeastOnce, false);
+    stage.waits(stage.published_as("first", QoS::AtLeastOnce));
+    member.attach(u32::MAX, None);
+    // It is connected, and nobody has told the group yet.
+    assert_eq!([QoS::AtLeastOnce, QoS::AtMostOnce].map(|qos| stage.chosen(qos)), [None, Some(1)]);
+    assert_eq!(stage.group.members.members().iter().map(|member| member.load().snapshot().sent).sum::<u64>(), 0);
+    stage.waits(stage.published_as("second", QoS::AtLeastOnce));
+    assert_eq!(payloads(&member), ["first", "second"]);
+    assert_eq!((stage.chosen(QoS::AtLeastOnce), stage.group.waiting()), (Some(1), 0));
+    stage.group.dispatch_waiting(now, rng);
+}
+
+#[test]
+fn what_is_published_while_messages_are_taken_from_a_member_goes_after_them() {
+    let stage = Stage::new();
+    let (now, rng) = (stage.now, &mut Rng::new(1));
+    let [first, second] = [1, 2].map(|number| stage.member(number, QoS::AtLeastOnce, false));
+    first.attach(u32::MAX, None);
+    let place = |payload| stage.group.place(stage.published_as(payload, QoS::AtLeastOnce), now, &mut Rng::new(1));
+    assert!(["first", "second"].map(place).iter().all(|placed| matches!(placed, Placed::Given)));
+    second.attach(u32::MAX, None);
+    stage.group.begin_handover();
+    let taken = first.detach_all();
+    assert_eq!(stage.chosen(QoS::AtLeastOnce), None);
+    stage.waits(stage.published_as("third", QoS::AtLeastOnce));
+    stage.group.dispatch_waiting(now, rng);
+    assert_eq!(payloads(&second), [""; 0], "though it has room");
+    stage.group.give_to_others(taken.into_iter(), now, rng);
+    stage.group.end_handover(now, rng);
+    assert_eq!(payloads(&second), ["first", "second", "third"]);
+    assert_eq!((stage.chosen(QoS::AtLeastOnce), stage.group.waiting()), (Some(2), 0));
+}
+
+#[test]
+fn what_nobody_takes_from_a_member_waits_before_what_came_later() {
+    let stage = Stage::new();
+    let (now, rng) = (stage.now, &mut Rng::new(1));
+    let member = stage.member(1, QoS::AtLeastOnce, false);
+    stage.waits(stage.published_as("third", QoS::AtLeastOnce));
+    let older = ["first", "unacknowledged", "second"].map(|payload| {
+        let qos = if payload == "unacknowledged" { QoS::AtMostOnce } else { QoS::AtLeastOnce };
+        stage.published_as(payload, qos)
+    });
+    stage.group.give_to_others(older.into_iter(), now, rng);
+    assert_eq!((stage.group.waiting(), stage.group.queues.budget.messages()), (3, 3));
+    member.attach(u32::MAX, None);
+    stage.group.dispatch_waiting(now, rng);
+    assert_eq!(payloads(&member), ["first", "second", "third"]);
+}
+
+#[test]
+fn mqtt_3_8_4_8_who_gets_a_message_after_another_gets_it_by_its_own_terms() {
+    for waits_between in [false, true] {
+        let stage = Stage::new();
+        let (now, rng) = (stage.now, &mut Rng::new(1));
+        let first = stage.member(1, QoS::AtMostOnce, false);
+        first.attach(u32::MAX, None);
+        for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
+            assert!(matches!(stage.group.place(stage.published(qos), now, rng), Placed::Given));
+        }
+        let second = stage.member(2, QoS::AtLeastOnce, true);
+        if !waits_between {
+            second.attach(u32::MAX, None);
+        }
+        stage.group.give_to_others(first.detach_all().into_iter(), now, rng);
+        second.attach(u32::MAX, None);
+        stage.group.dispatch_waiting(now, rng);
+        let own = |qos| (qos, true, 2);
+        let mut expected = vec![own(QoS::AtMostOnce), own(QoS::AtLeastOnce), own(QoS::AtLeastOnce)];
+        if waits_between {
+            expected.remove(0); // QoS 0 does not wait
+        }
+        assert_eq!(taken(&second), expected);
+    }
+}
