@@ -308,7 +308,7 @@ fn the_command_says_in_one_line_why_it_shows_nothing() {
 
 #[test]
 fn long_names_are_cut_and_clients_cannot_write_it() {
-    let broker = broker(EVERY);
+    let broker = broker(&format!("{EVERY}[sessions]\nclient_id_bytes_maximum = 5000\n"));
     let mut worker = broker.connect(Connect::new(ProtocolVersion::V5, support::text(&"n".repeat(5000))));
     worker.subscribe(&share("workers", "jobs/+"), QoS::AtMostOnce);
     let mut publisher = broker.v5("publisher");

@@ -83,7 +83,7 @@ pub struct MetricsSnapshot {
     /// Messages dropped because their receiver takes no packets so large.
     pub dropped_too_large: u64,
     /// QoS 1 and 2 messages that were not taken in for a receiver for whom no more may wait, each for each receiver; and
-    /// messages that were not retained, for which [retained] has no room.
+    /// messages that were not retained, for which `[retained]` has no room.
     pub refused_over_quota: u64,
     /// Clients now that take messages more slowly than they come.
     pub clients_watch: u64,
