@@ -55,10 +55,12 @@ fn keys_of_a_full_member_hold_up_no_other_keys() {
         let mut publish = |topic: &str, number: usize| publisher.publish(topic, &number.to_string(), QoS::AtLeastOnce);
         publish("t/a", 0);
         let begun = hangs.receive_publish();
-        let mut other = member("other", 1000);
         // Its queue is full, and messages wait with the group.
         let mut taken: Vec<usize> = (1..25).filter(|&number| !publish("t/a", number).is_error()).collect();
         assert!(taken.len() > 16, "{taken:?}");
+        assert!(!publish("t/b", 99).is_error());
+        let mut other = member("other", 1000);
+        assert_eq!(number_of(&other.receive_message()), 99);
         for number in 100..300 {
             assert!(!publish("t/b", number).is_error(), "message {number}");
             assert_eq!(number_of(&other.receive_message()), number);

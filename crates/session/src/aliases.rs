@@ -14,8 +14,8 @@ pub(crate) struct InboundAliases {
     /// Index = alias − 1; grows as far as the peer uses it, at most to the maximum.
     topics: Vec<Option<TopicName>>,
     maximum: u16,
-    /// Of all topics.
-    bytes: usize,
+    /// Of all topics; at most 16.8 million.
+    bytes: u32,
 }
 
 impl InboundAliases {
@@ -36,12 +36,13 @@ impl InboundAliases {
             self.topics.resize(index + 1, None);
         }
         let place = &mut self.topics[index];
-        let bytes = self.bytes - place.as_ref().map_or(0, |before| before.as_bytes().len()) + topic.as_bytes().len();
+        let bytes =
+            self.bytes as usize - place.as_ref().map_or(0, |before| before.as_bytes().len()) + topic.as_bytes().len();
         let bytes_maximum = BYTES_MAX + usize::from(self.maximum) * TOPIC_BYTES_MAX;
         if bytes > bytes_maximum {
             return Err(Violation::TopicAliasBytes(bytes_maximum));
         }
-        self.bytes = bytes;
+        self.bytes = bytes as u32;
         *place = Some(topic.detach());
         Ok(topic)
     }

@@ -112,8 +112,8 @@ pub(super) struct ConnectionTask<S> {
     /// Messages of share groups that this batch has acknowledged, and the balancer does not know of yet.
     pub(super) acknowledged: Option<Acknowledged>,
     pub(super) established_at: Instant,
-    /// When what waits for the client was last offered to others, since it drains.
-    pub(super) handed_over_at: Option<Instant>,
+    /// When what waits for the client was last offered to others, since it drains; boxed as above.
+    pub(super) handed_over_at: Option<Box<Instant>>,
     pub(super) relief: Relief,
     pub(super) decoder: Decoder,
     timer: Option<Pin<Box<Sleep>>>,

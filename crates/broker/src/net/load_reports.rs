@@ -71,10 +71,10 @@ impl<S: Stream> ConnectionTask<S> {
     /// under way stays with it, and so does what has to follow that in order.
     fn hand_over(&mut self, now: Instant) {
         // Where nobody else takes it, QoS 0 comes back, and the rest waits with its group: not more often than is of use.
-        if self.handed_over_at.is_some_and(|at| now.saturating_duration_since(at) < HAND_OVER_INTERVAL) {
+        if self.handed_over_at.as_ref().is_some_and(|at| now.saturating_duration_since(**at) < HAND_OVER_INTERVAL) {
             return;
         }
-        self.handed_over_at = Some(now);
+        self.handed_over_at = Some(Box::new(now));
         let client = &self.lease.client;
         let handover = self.shared.router.begin_handover(client.number, &client.outbox);
         let waiting = client.outbox.withdraw_by(|queue| {

@@ -47,7 +47,7 @@ impl Router {
     }
 
     /// A member of share groups goes: takes what waits for it. `under_way`: groups of messages that will be taken too. Only
-    /// groups with messages wait: it may be a member of thousands.
+    /// groups with messages or with an order wait: it may be a member of thousands.
     pub(crate) fn detach(
         &self,
         from: u64,
@@ -55,10 +55,13 @@ impl Router {
         under_way: impl Iterator<Item = NonZeroU64>,
     ) -> (Handover<'_>, Vec<Delivery>) {
         let of_member = outbox.groups().into_iter().filter_map(|number| self.index.group_by_number(number));
-        // Messages that were given to it and have not come to its queue come back.
-        let left_empty = of_member.inspect(|group| group.departs()).collect();
+        // Messages that were given to it and have not come to its queue come back. A later message of their key must not go
+        // to another member first.
+        let (ordered, left_empty): (Vec<_>, Vec<_>) = of_member.partition(|group| group.members.rules().is_ordered);
+        left_empty.iter().for_each(|group| group.departs());
         let mut handover = Handover { router: self, from, groups: Vec::new(), left_empty };
-        let (mut known, mut begun) = (HashSet::new(), under_way.collect::<HashSet<_>>());
+        let ordered = ordered.iter().map(|group| group.number());
+        let (mut known, mut begun) = (HashSet::new(), under_way.chain(ordered).collect::<HashSet<_>>());
         loop {
             for group in begun.iter().filter_map(|&number| self.index.group_by_number(number)) {
                 group.begin_handover();

@@ -211,9 +211,8 @@ impl SharedGroup {
                 Choice::Nobody if std::mem::take(&mut wants_another_look) => continue,
                 Choice::Nobody | Choice::NoMember => return Placed::Nobody(delivery),
             };
-            // It was chosen again because of its key alone.
-            let is_kept = refused_by == Some(member.id()) && dispatch.key.is_some();
-            if is_kept && !members.rules().may_break_order {
+            let is_chosen_again = refused_by == Some(member.id()) && dispatch.key.is_some();
+            if is_chosen_again && !members.rules().may_break_order && members.follows_others(member.id(), &dispatch) {
                 question.take_back(member);
                 return Placed::Kept(member.id(), delivery);
             }

@@ -1,6 +1,6 @@
 //! Messages of a share group whose keys stay with members that are full.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::time::Instant;
 
 use tenbin_balancer::{MemberId, Rng};
@@ -23,8 +23,8 @@ struct OfMember {
     /// The member when the first message came.
     member: MemberId,
     queue: Queue,
-    /// The keys that have come into the queue since it was empty.
-    keys: HashSet<u64>,
+    /// Messages in the queue by key.
+    keys: HashMap<u64, u32>,
 }
 
 impl Blocked {
@@ -38,7 +38,12 @@ impl Blocked {
 
     /// Drops messages that have expired; their number.
     pub(super) fn drop_expired(&mut self, now: Instant, budget: &Budget) -> u64 {
-        let dropped = self.0.iter_mut().map(|of| of.queue.drop_expired(now, budget).messages).sum();
+        let dropped = self.0.iter_mut().map(|of| {
+            let dropped = of.queue.drop_expired(now, budget).messages;
+            of.count_expired(dropped);
+            dropped
+        });
+        let dropped = dropped.sum();
         self.forget_empty();
         dropped
     }
@@ -59,15 +64,38 @@ impl Blocked {
     }
 
     fn of_key(&mut self, key: u64) -> Option<&mut OfMember> {
-        self.0.iter_mut().find(|of| of.keys.contains(&key))
+        self.0.iter_mut().find(|of| of.keys.contains_key(&key))
     }
 
     fn of_member(&mut self, member: MemberId) -> &mut OfMember {
         let place = self.0.iter().position(|of| of.member == member).unwrap_or_else(|| {
-            self.0.push(OfMember { member, queue: Queue::default(), keys: HashSet::new() });
+            self.0.push(OfMember { member, queue: Queue::default(), keys: HashMap::new() });
             self.0.len() - 1
         });
         &mut self.0[place]
+    }
+}
+
+impl OfMember {
+    /// A message of this key has left the queue.
+    fn has_left(&mut self, key: Option<u64>) {
+        let Some(key) = key else { return };
+        if let Some(count) = self.keys.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                self.keys.remove(&key);
+            }
+        }
+    }
+
+    /// So many messages have expired in the queue.
+    fn count_expired(&mut self, messages: u64) {
+        if messages > 0 {
+            self.keys.clear();
+            for key in self.queue.iter().filter_map(|delivery| ordering_key(delivery.share_key)) {
+                *self.keys.entry(key).or_default() += 1;
+            }
+        }
     }
 }
 
@@ -106,9 +134,13 @@ impl SharedGroup {
             loop {
                 of.queue.take(1, 1, &mut next, budget);
                 let Some(delivery) = next.singles().pop() else { break };
-                if let Placed::Kept(_, delivery) | Placed::Nobody(delivery) = self.place(delivery, now, rng) {
-                    of.queue.push_front(delivery.as_published(), budget);
-                    break;
+                let key = ordering_key(delivery.share_key);
+                match self.place(delivery, now, rng) {
+                    Placed::Given => of.has_left(key),
+                    Placed::Kept(_, delivery) | Placed::Nobody(delivery) => {
+                        of.queue.push_front(delivery.as_published(), budget);
+                        break;
+                    }
                 }
             }
         }
@@ -123,12 +155,15 @@ impl SharedGroup {
         let queues = &*self.queues;
         let delivery = self.may_wait(delivery)?;
         let fits = of.queue.fits(&delivery, Reader::Absent, &queues.limits, &queues.budget, now.at);
-        queues.metrics.dropped_expired.add(of.queue.take_expired().messages);
+        let expired = of.queue.take_expired().messages;
+        queues.metrics.dropped_expired.add(expired);
+        of.count_expired(expired);
         if !fits {
             return Some(delivery);
         }
-        of.keys.insert(key);
+        *of.keys.entry(key).or_default() += 1;
         of.queue.append(delivery, Reader::Absent);
+        debug_assert!(of.keys.len() <= of.queue.len(), "a key for each message at most");
         of.queue.settle(&queues.budget);
         None
     }
