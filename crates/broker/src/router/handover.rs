@@ -10,6 +10,7 @@ use tenbin_codec::TopicFilter;
 use tenbin_session::Delivery;
 
 use super::held_key::{HeldKey, ordering_key};
+use super::waiting::Refused;
 use super::{Router, SharedGroup};
 use crate::outbox::Outbox;
 
@@ -86,13 +87,12 @@ impl Router {
     }
 
     /// Gives messages to members that were published just now, and came back from those who had been chosen: `returned`
-    /// says from whom. As [`Router::redispatch`], behind what waits. A message that finds no room goes to `refused`, by
-    /// [`Delivery::message`].
-    pub(crate) fn choose_again(
+    /// says from whom. As [`Router::redispatch`], behind what waits. A message that finds no room goes to `refused`.
+    pub(super) fn choose_again(
         &self,
         returned: Vec<(u64, Delivery)>,
         now: Instant,
-        refused: &mut Vec<u32>,
+        refused: &mut Refused,
         rng: &mut Rng,
     ) {
         for (number, delivery) in &returned {
@@ -154,7 +154,7 @@ impl Handover<'_> {
         for group in self.groups.drain(..) {
             group.end_handover(now, rng);
         }
-        for group in self.left_empty.drain(..) {
+        for group in self.left_empty.drain(..).filter(|group| group.waiting.has_line()) {
             group.dispatch_waiting(now, rng);
         }
     }

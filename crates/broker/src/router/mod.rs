@@ -66,7 +66,7 @@ use crate::metrics::Metrics;
 use crate::outbox::{Concerns, Outbox};
 use index::FilterIndex;
 use matches::Terms;
-use retained::RetainedStore;
+use retained::{NoRoom, RetainedStore};
 use shared::GroupMember;
 use subscribers::Subscriber;
 use versions::{Part, Versions};
@@ -253,10 +253,10 @@ impl Router {
         if !is_will && self.retained.is_disk_behind(publication) {
             return Err(NotRetained::DiskBehind);
         }
-        self.retained.set(publication, now).map_err(|_| {
+        self.retained.set(publication, now).map_err(|NoRoom { safe_at }| {
             self.metrics.refused_over_quota.add(1);
             self.concerns.not_retained(&publication.topic);
-            NotRetained::AtLimit
+            NotRetained::AtLimit(safe_at)
         })
     }
 
@@ -301,8 +301,8 @@ impl Edit<'_> {
 /// Why a message is not retained.
 #[derive(Debug, Clone, Copy)]
 enum NotRetained {
-    /// The store has no room for it, and time alone gives none.
-    AtLimit,
+    /// The store has no room for it, and time alone gives none. When it is safe that the one before is gone.
+    AtLimit(SafeAt),
     /// What waits for the disk is so much that nothing is added that need not be. It passes.
     DiskBehind,
 }

@@ -18,6 +18,7 @@ use super::matches::{MatchSet, Route, Target, Terms};
 use super::message::{Message, Share, To};
 use super::route_cache::{KnownRoute, RouteCache};
 use super::shared::{GroupMember, dispatch};
+use super::waiting::Refused;
 use super::{NotRetained, Receiver, Router};
 use crate::clock::Moment;
 use crate::durable::{Durable, PLACE_BYTES, PublisherId, RECORD_BYTES, SafeAt, StoredQueue, as_refused};
@@ -113,8 +114,8 @@ impl Publisher {
                     return refuse_at_once(publication);
                 }
                 // Sending it again would not help.
-                Err(NotRetained::AtLimit) if !self.origin.tells_refusals => {}
-                Err(NotRetained::AtLimit | NotRetained::DiskBehind) => is_store_full = true,
+                Err(NotRetained::AtLimit(at)) => (safe_at, is_store_full) = (at, self.origin.tells_refusals),
+                Err(NotRetained::DiskBehind) => is_store_full = true,
             }
         }
         let matches = self.origin.routes(&mut self.routes).find(router, &publication.topic);
@@ -247,14 +248,14 @@ impl Origin {
     #[cold]
     fn give_what_is_left(&mut self, router: &Router, now: Instant) {
         let (returned, waiting) = FANOUT.with_borrow_mut(|fanout| (fanout.take_returned(), fanout.take_waiting()));
-        let mut refused = Vec::new();
+        let mut refused = Refused::default();
         if !returned.is_empty() {
             router.choose_again(returned, now, &mut refused, &mut self.rng);
         }
         for (group, delivery) in waiting {
             group.wait(std::iter::once(delivery), router.clock.moment(now), &mut refused, &mut self.rng);
         }
-        FANOUT.with_borrow_mut(|fanout| refused.into_iter().for_each(|message| fanout.refuse(message)));
+        FANOUT.with_borrow_mut(|fanout| refused.messages.into_iter().for_each(|message| fanout.refuse(message)));
         // What was meant for a member that keeps nothing may be kept now.
         if let Some(durable) = router.durable() {
             FANOUT.with_borrow_mut(|fanout| fanout.append_until(durable.all_messages()));

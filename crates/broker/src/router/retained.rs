@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use bytes::BytesMut;
-use tenbin_codec::{PublishTemplate, QoS, ReasonCode, TopicFilter};
+use tenbin_codec::{PublishTemplate, QoS, TopicFilter};
 use tenbin_session::{Delivery, Publication};
 
 use super::Grant;
@@ -20,6 +20,13 @@ pub(super) struct RetainedStore {
     limits: RetainedLimits,
     /// Where clients' messages are kept; told under the tree's lock, so that both have one order.
     durable: Option<Arc<Durable>>,
+}
+
+/// A message is not retained for want of room.
+#[derive(Debug)]
+pub(super) struct NoRoom {
+    /// When it is safe that the topic's last message is gone.
+    pub(super) safe_at: SafeAt,
 }
 
 /// Bounds of the store.
@@ -66,11 +73,14 @@ impl RetainedStore {
     /// Takes the message in the place of the topic's last one `[MQTT-3.3.1-5]`; an empty payload removes that
     /// and is not kept itself `[MQTT-3.3.1-6]`, `[MQTT-3.3.1-7]`.
     ///
+    /// Where there is no room the last one goes all the same: it is not the last any more. A message that is not larger always
+    /// finds room in its place.
+    ///
     /// Returns when that is safe.
     ///
     /// # Errors
-    /// Quota exceeded.
-    pub(super) fn set(&self, publication: &Publication, now: Instant) -> Result<SafeAt, ReasonCode> {
+    /// There is no room.
+    pub(super) fn set(&self, publication: &Publication, now: Instant) -> Result<SafeAt, NoRoom> {
         let topic = publication.topic.as_bytes();
         let is_own = is_own(topic);
         let durable = self.durable.as_ref().filter(|_| !is_own);
@@ -80,7 +90,7 @@ impl RetainedStore {
         }
         let encode = |durable| {
             let encoded = EncodedRetained::new(&retained.template, retained.qos, retained.expires_at);
-            encoded.map(|encoded| (durable, encoded)).ok_or(ReasonCode::QuotaExceeded)
+            encoded.map(|encoded| (durable, encoded)).ok_or_else(|| NoRoom { safe_at: self.take_out(topic) })
         };
         let encoded = durable.map(encode).transpose()?;
         let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
@@ -90,8 +100,9 @@ impl RetainedStore {
                 self.unretain(&tree.purge(now));
                 totals = tree.totals_with(topic, &retained);
             }
-            if !self.has_room(totals) {
-                return Err(ReasonCode::QuotaExceeded);
+            let is_smaller = totals.0 <= tree.messages && totals.1 <= tree.bytes;
+            if !self.has_room(totals) && !is_smaller {
+                return Err(NoRoom { safe_at: self.take_out_of(&mut tree, topic) });
             }
             tree.count(totals, &retained);
         }
@@ -119,8 +130,11 @@ impl RetainedStore {
     }
 
     fn take_out(&self, topic: &[u8]) -> SafeAt {
+        self.take_out_of(&mut self.tree.write().unwrap_or_else(PoisonError::into_inner), topic)
+    }
+
+    fn take_out_of(&self, tree: &mut Tree, topic: &[u8]) -> SafeAt {
         let is_own = is_own(topic);
-        let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
         let mut levels_gone = 0;
         let old = remove(&mut tree.root, Some(topic), &mut levels_gone).filter(|_| !is_own);
         tree.subtract(old.as_deref(), levels_gone);

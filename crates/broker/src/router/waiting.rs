@@ -12,6 +12,7 @@
 //! messages to members. Messages whose key stays with a full member leave the line for a queue of that member's
 //! ([`Blocked`]), so messages of other keys go on.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ use tenbin_balancer::{Nanos, Rng};
 use tenbin_codec::SharedFilter;
 use tenbin_session::Delivery;
 
+use super::held_key::ordering_key;
 use super::shared::{GroupQueues, Placed, SharedGroup, beginning};
 use crate::clock::Moment;
 use crate::durable::{Durable, Page, QueueId, Sequence, Stored, Tail, place, read_again_after};
@@ -29,6 +31,15 @@ use crate::outbox::{Batch, OutboxLimits, Queue, Reader};
 mod blocked;
 
 use blocked::Blocked;
+
+/// Messages of one batch that share groups refuse.
+#[derive(Debug, Default)]
+pub(super) struct Refused {
+    /// By [`Delivery::message`].
+    pub(super) messages: Vec<u32>,
+    /// Groups, each with the key of a refused message, if that has one.
+    keys: Vec<(NonZeroU64, Option<u64>)>,
+}
 
 /// What waits with a group.
 #[derive(Debug, Default)]
@@ -161,13 +172,13 @@ impl SharedGroup {
     /// Gives messages to members, or keeps them until one is connected and has room: as they were published, for whoever
     /// gets them has terms of its own. They are newer than what waits. QoS 0 does not wait.
     ///
-    /// A QoS 1 or 2 message that finds no room goes to `refused`, by [`Delivery::message`], and so do those behind it: a
+    /// A QoS 1 or 2 message that finds no room goes to `refused`, and so do those of its key behind it, or those without a key: a
     /// smaller one would get before it.
     pub(super) fn wait(
         self: &Arc<Self>,
         deliveries: impl Iterator<Item = Delivery>,
         now: Moment,
-        refused: &mut Vec<u32>,
+        refused: &mut Refused,
         rng: &mut Rng,
     ) {
         let goes_on = self.change_line(|line| {
@@ -175,23 +186,25 @@ impl SharedGroup {
             // message: to ask all of them in vain is dear.
             let had_some = !line.queue.is_empty();
             let goes_on = !line.was_refused_lately(now.nanos) && self.dispatch_some(line, now, rng);
-            let mut is_full = false;
             for delivery in deliveries {
-                if self.lacks_disk_room(&delivery) {
-                    is_full = true;
-                    self.refuse();
-                    refused.push(delivery.message);
-                    continue;
-                }
-                let may_go = !line.holds_up_all() || !delivery.published_qos.is_acknowledged();
-                let left = if may_go { self.place_or_block(line, delivery, now, rng) } else { Some(delivery) };
-                let Some(delivery) = left else { continue };
-                let refuses = is_full && delivery.published_qos.is_acknowledged();
-                let left = if refuses { Some(delivery) } else { self.keep(line, delivery, now) };
+                let key = (self.number(), ordering_key(delivery.share_key));
+                let is_acknowledged = delivery.published_qos.is_acknowledged();
+                let is_behind = is_acknowledged && refused.keys.contains(&key);
+                let left = if is_behind || self.lacks_disk_room(&delivery) {
+                    Some(delivery)
+                } else if line.holds_up_all() && is_acknowledged {
+                    self.keep(line, delivery, now)
+                } else {
+                    let left = self.place_or_block(line, delivery, now, rng);
+                    left.and_then(|delivery| self.keep(line, delivery, now))
+                };
                 if let Some(delivery) = left {
-                    is_full = true;
+                    if !is_behind {
+                        refused.keys.push(key);
+                    }
+                    self.give_place_up(&delivery);
                     self.refuse();
-                    refused.push(delivery.message);
+                    refused.messages.push(delivery.message);
                 }
             }
             // Who takes the last one in memory has the next page read.
@@ -303,6 +316,15 @@ impl SharedGroup {
             }
         });
         self.read_on(now);
+    }
+
+    /// A message that is refused is not wanted where it is stored.
+    fn give_place_up(&self, delivery: &Delivery) {
+        if let Some(Stored::InGroup(sequence)) = delivery.stored.map(Stored::of)
+            && let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored())
+        {
+            durable.done([place(queue.id(), sequence)]);
+        }
     }
 
     /// These have expired.

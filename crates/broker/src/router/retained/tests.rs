@@ -56,6 +56,22 @@ fn the_broker_s_own_messages_take_no_place() {
 }
 
 #[test]
+fn without_room_the_last_message_goes_and_a_smaller_one_takes_its_place() {
+    let (mut store, now) = (store(10, 10_000), Instant::now());
+    for topic in ["a", "b"] {
+        store.set(&publication(topic, "old"), now).unwrap();
+    }
+    // As after a reload with a smaller bound.
+    store.limits = RetainedLimits { messages: 1, bytes: 1 };
+    store.set(&publication("a", "new"), now).unwrap();
+    assert_eq!(payloads(&store, "a", now), [b"new"]);
+    store.set(&publication("b", "larger"), now).unwrap_err();
+    assert_eq!(payloads(&store, "#", now), [b"new"], "what is not the last message any more is gone");
+    store.set(&publication("c", "1"), now).unwrap_err();
+    assert_eq!(store.totals().0, 1);
+}
+
+#[test]
 fn a_page_goes_on_where_the_last_one_ended_though_that_topic_is_gone() {
     let (store, now) = (store(100, 100_000), Instant::now());
     for topic in ["a", "a/1", "a/2", "a/2/x", "b"] {
@@ -98,11 +114,11 @@ fn both_bounds_refuse_and_keep_what_is_there() {
     let now = Instant::now();
     let by_count = store(1, 10_000);
     by_count.set(&publication("a", "1"), now).unwrap();
-    assert_eq!(by_count.set(&publication("b", "1"), now), Err(ReasonCode::QuotaExceeded));
+    by_count.set(&publication("b", "1"), now).unwrap_err();
     by_count.set(&publication("a", "2"), now).unwrap();
     assert_eq!(payloads(&by_count, "#", now), [b"2"]);
     let by_bytes = store(10, 1);
-    assert_eq!(by_bytes.set(&publication("a", "1"), now), Err(ReasonCode::QuotaExceeded));
+    by_bytes.set(&publication("a", "1"), now).unwrap_err();
 }
 
 #[test]
@@ -111,7 +127,7 @@ fn what_has_expired_makes_room_with_the_levels_that_led_to_it() {
     let expiring = |topic| Publication { expires_at: Some(now + Duration::from_secs(1)), ..publication(topic, "1") };
     store.set(&expiring("a/b/c"), now).unwrap();
     store.set(&publication("a/d", "1"), now).unwrap();
-    assert_eq!(store.set(&publication("x", "1"), now), Err(ReasonCode::QuotaExceeded));
+    store.set(&publication("x", "1"), now).unwrap_err();
     store.set(&publication("x", "1"), now + Duration::from_secs(1)).unwrap();
     let tree = store.tree.read().unwrap();
     assert_eq!(tree.messages, 2);
@@ -127,7 +143,7 @@ fn what_has_expired_makes_room_with_the_levels_that_led_to_it() {
 fn a_topic_of_many_levels_weighs_what_it_costs() {
     let (store, now) = (store(10, 100_000), Instant::now());
     store.set(&publication(&"x/".repeat(100), "1"), now).unwrap();
-    assert_eq!(store.set(&publication(&"y/".repeat(100), "1"), now), Err(ReasonCode::QuotaExceeded));
+    store.set(&publication(&"y/".repeat(100), "1"), now).unwrap_err();
     store.set(&publication(&"x/".repeat(99), "1"), now).unwrap();
 }
 

@@ -56,7 +56,7 @@ impl Stage {
     }
 
     pub(in super::super) fn waits(&self, delivery: Delivery) {
-        self.group.wait(std::iter::once(delivery), self.now, &mut Vec::new(), &mut Rng::new(1));
+        self.group.wait(std::iter::once(delivery), self.now, &mut Default::default(), &mut Rng::new(1));
     }
 
     /// Who gets a new message; the booking is taken back.

@@ -1,5 +1,6 @@
 //! A group's messages that are on disk alone.
 
+use std::num::NonZeroU64;
 use std::sync::mpsc::{self, SyncSender};
 use std::time::Duration;
 
@@ -226,3 +227,20 @@ fn a_group_is_kept_once_however_many_its_members_are() {
 const MESSAGES: usize = 40;
 const PATIENCE: Duration = Duration::from_secs(60);
 const NOTHING: PageOf = PageOf { queue: QueueId(u64::MAX), is_of_group: true, from: Sequence(1), bytes: 1 };
+
+#[test]
+fn refused_message_holds_up_later_ones_of_its_key_and_no_others() {
+    let stage = Stage::with(None);
+    let sizes = [(1, 400_000), (1, 400_000), (1, 10), (2, 10), (1, 10), (2, 400_000), (3, 10), (2, 10)];
+    let deliveries = sizes.into_iter().zip(1..).map(|((key, size), message)| Delivery {
+        share_key: NonZeroU64::new(key << 1 | 1),
+        message,
+        ..stage.published_as("x".repeat(size), QoS::AtLeastOnce)
+    });
+    let mut refused = Refused::default();
+    for delivery in deliveries {
+        stage.group.wait(std::iter::once(delivery), stage.now, &mut refused, &mut Rng::new(1));
+    }
+    assert_eq!(refused.messages, [2, 3, 5, 6, 8]);
+    assert_eq!(stage.group.waiting(), 3);
+}
