@@ -225,6 +225,9 @@ impl Push<'_> {
                 self.dropped_full += 1;
                 return None;
             }
+            if self.refuses_own && delivery.qos.is_acknowledged() {
+                return self.left_without_room(place, delivery); // it would get before one that was refused
+            }
             if let Some(sequence) = valid {
                 self.add_to_tail(sequence, &delivery);
                 return None;

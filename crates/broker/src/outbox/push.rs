@@ -201,7 +201,7 @@ pub(super) struct Push<'a> {
     /// The share group of which a message was refused last.
     refused: Option<NonZeroU64>,
     /// A QoS 1 or 2 message of no share group was refused.
-    refuses_own: bool,
+    pub(super) refuses_own: bool,
     // Looked up, and counted, once for the messages of one group that follow each other.
     joined: Option<NonZeroU64>,
     tally: Option<&'a Tally>,

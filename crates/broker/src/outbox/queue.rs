@@ -1,4 +1,5 @@
 use std::num::NonZeroU64;
+use std::ops::AddAssign;
 use std::time::Instant;
 
 use tenbin_session::Delivery;
@@ -44,6 +45,13 @@ impl Dropped {
     pub(super) fn add_run(&mut self, run: &Run) {
         self.messages += u64::from(run.messages);
         self.booked += run.booked();
+    }
+}
+
+impl AddAssign for Dropped {
+    fn add_assign(&mut self, other: Self) {
+        self.messages += other.messages;
+        self.booked += other.booked;
     }
 }
 
@@ -282,9 +290,12 @@ impl Queue {
         self.settle(budget);
     }
 
-    /// Takes out what share groups meant for this receiver, oldest first.
-    pub(super) fn withdraw_shared(&mut self, budget: &Budget) -> Vec<Delivery> {
-        self.withdraw(|delivery| delivery.share.is_some(), budget)
+    /// Takes out what share groups meant for this receiver, oldest first. Runs of no group are dropped: a queue full of them
+    /// takes long to split.
+    pub(super) fn withdraw_shared(&mut self, budget: &Budget) -> (Vec<Delivery>, Dropped) {
+        let mut dropped = Dropped::default();
+        self.runs.drop_unshared(&mut dropped);
+        (self.withdraw(|delivery| delivery.share.is_some(), budget), dropped)
     }
 
     /// Takes out what is wanted elsewhere or not at all, oldest first.

@@ -201,6 +201,20 @@ impl Runs {
         single
     }
 
+    /// Drops the runs that no share group has sent.
+    pub(super) fn drop_unshared(&mut self, dropped: &mut Dropped) {
+        let Self { runs, packets, read, .. } = std::mem::take(self);
+        let mut packets = &packets[read..];
+        for Numbered { number, run } in runs {
+            let (own, rest) = packets.split_at(run.bytes);
+            packets = rest;
+            match run.share {
+                Some(_) => self.push_back(number, run, own),
+                None => dropped.add_run(&run),
+            }
+        }
+    }
+
     /// Forgets everything, and counts it among what is `dropped`.
     pub(super) fn clear(&mut self, dropped: &mut Dropped) {
         for Numbered { run, .. } in std::mem::take(self).runs {

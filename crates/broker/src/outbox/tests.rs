@@ -6,7 +6,7 @@ use std::task::Wake;
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 use tenbin_balancer::Nanos;
-use tenbin_codec::{PlainPublish, PublishTemplate, QoS, TopicName};
+use tenbin_codec::{PlainPublish, ProtocolVersion, PublishTemplate, QoS, TopicName};
 
 use super::budget::Usage;
 use super::*;
@@ -410,6 +410,19 @@ fn a_run_is_given_back_where_its_group_is_left_and_booked_as_it_was() {
     assert_eq!(outbox.withdraw_newest(GROUP, 2).iter().map(mark).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(outbox.detach_all().iter().map(mark).collect::<Vec<_>>(), [0]);
     assert_eq!((outbox.common.budget.used(), outbox.common.budget.messages()), (0, 0));
+}
+
+#[test]
+fn runs_of_no_group_are_dropped_where_its_client_goes_and_those_of_groups_are_given_back() {
+    let outbox = takes_packets(100, WhenFull::DropOldest);
+    outbox.join_group(GROUP, Arc::default());
+    for (share, marks) in [(None, 0..3), (Some(GROUP), 3..5), (None, 5..6), (Some(GROUP), 6..8)] {
+        assert_eq!(returned_by(&outbox, &mut plain(&outbox, share, marks)).len(), 0);
+    }
+    outbox.push(&mut [delivery(QoS::AtLeastOnce, 8)].into_iter().collect(), &mut Vec::new(), Instant::now());
+    assert_eq!(outbox.detach_all().iter().map(mark).collect::<Vec<_>>(), [3, 4, 6, 7]);
+    assert_eq!(outbox.common.metrics.dropped_offline.get(), 4);
+    assert_eq!(outbox.common.budget.messages(), 1, "QoS 1 waits");
 }
 
 fn returned_by(outbox: &Outbox, batch: &mut Batch) -> Vec<Delivery> {

@@ -1,0 +1,143 @@
+//! What a queue does when its client connects and goes, and when its session is over.
+
+use std::collections::HashSet;
+use std::num::NonZeroU64;
+use std::sync::atomic::Ordering;
+
+use tenbin_balancer::Availability;
+use tenbin_codec::ProtocolVersion;
+use tenbin_session::Delivery;
+
+use super::budget::Usage;
+use super::{Behaviour, Booked, Outbox, State, Wire, tail};
+use crate::durable::Stored;
+
+impl Outbox {
+    /// A connection begins; what was asked of an earlier one is void. `plain`: the version in which it takes every small
+    /// message as the same packet; `None` where it does not.
+    pub(crate) fn attach(&self, packet_bytes_maximum: u32, plain: Option<ProtocolVersion>) {
+        self.packet_bytes_maximum.store(packet_bytes_maximum, Ordering::Relaxed);
+        let mut guard = self.state();
+        let state = &mut *guard;
+        state.queue.split_runs();
+        state.connection = state.connection.wrapping_add(1);
+        state.wire = plain.map(|version| Wire { connection: state.connection, version });
+        self.wire.store(Wire::to_bits(state.connection, plain), Ordering::Release);
+        state.attached = true;
+        state.socket_blocked = false;
+        state.quota_blocked = false;
+        state.quota_left = 0;
+        state.unsent_bytes = 0;
+        self.set_under_way(state, 0);
+        state.control = None;
+        state.behaviour = Behaviour::default();
+        self.is_alarmed.store(false, Ordering::Relaxed);
+        self.tell_form(state);
+        self.at_rest.store(false, Ordering::Relaxed);
+        let is_full = state.queue.is_nearly_full(&self.common.limits) || state.tail.is_some();
+        self.load.set_availability(if is_full { Availability::Full } else { Availability::Ready });
+    }
+
+    /// Which connection this is, or was last.
+    pub(crate) fn connection(&self) -> u32 {
+        Wire::connection_in(self.wire.load(Ordering::Acquire))
+    }
+
+    /// The connection for which a small message may be put in as the packet that it gets.
+    #[inline]
+    pub(crate) fn wire(&self) -> Option<Wire> {
+        Wire::from_bits(self.wire.load(Ordering::Acquire))
+    }
+
+    /// Whether the client takes a packet of so many bytes.
+    pub(crate) fn takes(&self, packet_bytes: usize) -> bool {
+        let maximum = self.packet_bytes_maximum.load(Ordering::Relaxed);
+        maximum == u32::MAX || packet_bytes <= maximum as usize
+    }
+
+    /// The connection is over. What share groups meant for this member is given back, for others. Of the rest,
+    /// QoS 0 messages go, and QoS 1 and 2 wait for the next connection and no longer keep read buffers alive.
+    ///
+    /// # Errors
+    /// Messages wait of share groups that are not known yet, by [`Delivery::share`]: nothing has changed.
+    pub(crate) fn detach(&self, is_known: impl Fn(NonZeroU64) -> bool) -> Result<Vec<Delivery>, HashSet<NonZeroU64>> {
+        let mut state = self.state();
+        let groups = state.queue.shares().map(|(group, _)| group);
+        let unknown: HashSet<_> = groups.filter(|&group| !is_known(group)).collect();
+        if !unknown.is_empty() {
+            return Err(unknown);
+        }
+        self.at_rest.store(false, Ordering::Relaxed);
+        state.attached = false;
+        state.behaviour = Behaviour::default();
+        state.wire = None;
+        self.wire.store(Wire::to_bits(state.connection, None), Ordering::Release);
+        state.control = None;
+        state.waker = None;
+        let (shared, mut dropped) = state.queue.withdraw_shared(&self.common.budget);
+        let ended = self.end_temporary(&mut state);
+        self.give_head_to_tail(&mut state);
+        self.tell_form(&state);
+        dropped += state.queue.drop_unacknowledged(&self.common.budget);
+        self.load.set_availability(Availability::Offline);
+        drop(state);
+        if let Some((durable, queue)) = self.common.durable.as_ref().zip(ended) {
+            durable.end_queue(&queue);
+        }
+        self.common.metrics.dropped_offline.add(dropped.messages);
+        self.take_back(shared.iter().map(Booked::of).sum::<Booked>() + dropped.booked);
+        Ok(shared)
+    }
+
+    /// Messages under way count among all queues' bytes while their client is away.
+    pub(crate) fn count_under_way(&self, bytes: usize) {
+        self.set_under_way(&mut self.state(), bytes);
+    }
+
+    fn set_under_way(&self, state: &mut State, bytes: usize) {
+        let usage = |bytes| Usage { bytes, messages: 0 };
+        self.common.budget.change(usage(state.under_way_bytes), usage(bytes));
+        state.under_way_bytes = bytes;
+    }
+
+    /// Forgets everything that waits: the session begins anew.
+    pub(crate) fn clear(&self) {
+        let dropped = {
+            let mut state = self.state();
+            if state.tail.is_some() {
+                self.change_tail(&mut state, |tail| {
+                    tail.clear();
+                    tail.unwritten = 0; // nobody tells of it any more
+                });
+            }
+            state.is_stuffed = false;
+            self.tell_quota(&state);
+            self.set_under_way(&mut state, 0);
+            state.queue.clear(&self.common.budget)
+        };
+        self.common.metrics.dropped_offline.add(dropped.messages);
+        self.take_back(dropped.booked);
+    }
+
+    /// The session is over: what waits is dropped, and so is what still comes from publishers that chose it before.
+    pub(crate) fn close(&self) {
+        self.state().closed = true;
+        self.clear();
+    }
+
+    /// What is stored need not be in memory while nobody reads.
+    fn give_head_to_tail(&self, state: &mut State) {
+        let stored = state.queue.withdraw(|delivery| delivery.stored.is_some(), &self.common.budget);
+        if stored.is_empty() && state.tail.is_none() {
+            return;
+        }
+        self.change_tail(state, |tail| {
+            tail.stop_reading();
+            for delivery in &stored {
+                if let Some(Stored::InOwn(sequence)) = delivery.stored.map(Stored::of) {
+                    tail.add(sequence, tail::weight(delivery));
+                }
+            }
+        });
+    }
+}
