@@ -109,14 +109,14 @@ impl Address {
     }
 }
 
-/// What counts as one address: of IPv6 the network of 64 bits that one customer has all to himself.
+/// What counts as one address: of IPv6 the network of 64 bits that one customer has all to himself, but for loopback.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
-        IpAddr::V6(address) => {
+        IpAddr::V6(address) if !address.is_loopback() => {
             let network = u128::from_be_bytes(address.octets()) >> 64 << 64;
             IpAddr::V6(Ipv6Addr::from(network))
         }
-        v4 => v4,
+        whole => whole,
     }
 }
 

@@ -37,6 +37,8 @@ struct Addresses {
     buckets: HashMap<IpAddr, Bucket>,
     /// Suppressed lines of addresses without a bucket.
     others: u64,
+    /// When buckets that were not in use were removed.
+    swept_at: Option<Instant>,
 }
 
 /// Lines of one address.
@@ -65,7 +67,12 @@ impl LogLimiter {
         let now = Instant::now();
         Self {
             limits: LogLimits { per_address, all },
-            addresses: Mutex::new(Addresses { all: TokenBucket::full(now), buckets: HashMap::new(), others: 0 }),
+            addresses: Mutex::new(Addresses {
+                all: TokenBucket::full(now),
+                buckets: HashMap::new(),
+                others: 0,
+                swept_at: None,
+            }),
             suppressed: AtomicU64::new(0),
             has_suppressed: Notify::new(),
         }
@@ -122,7 +129,9 @@ impl LogLimiter {
 
 impl Addresses {
     fn allows(&mut self, limits: &LogLimits, address: IpAddr, now: Instant) -> bool {
-        if self.buckets.len() >= ADDRESSES_MAX && !self.buckets.contains_key(&address) {
+        let has_rested = self.swept_at.is_none_or(|at| now >= at + SWEEP_EVERY);
+        if self.buckets.len() >= ADDRESSES_MAX && has_rested && !self.buckets.contains_key(&address) {
+            self.swept_at = Some(now);
             self.buckets.retain(|_, bucket| bucket.suppressed > 0 || !bucket.tokens.is_full(now));
         }
         let has_place = self.buckets.len() < ADDRESSES_MAX || self.buckets.contains_key(&address);
@@ -175,6 +184,8 @@ impl Summary {
 
 /// Addresses with a bucket of their own. Where all are in use, a further address shares the bound of all.
 const ADDRESSES_MAX: usize = 4096;
+/// Buckets are looked through for unused ones so often at most.
+const SWEEP_EVERY: Duration = Duration::from_millis(100);
 /// Addresses that are named at a time.
 const SUMMARY_ADDRESSES: usize = 10;
 /// How often it is looked which addresses are quiet.

@@ -6,7 +6,8 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
@@ -14,6 +15,7 @@ use tenbin_codec::Text;
 
 use crate::admission::network;
 use crate::auth::Identity;
+use crate::token_bucket::{Rate, TokenBucket};
 
 /// Memory of all accounts, by kind.
 #[derive(Debug)]
@@ -23,6 +25,8 @@ pub(crate) struct Memory {
     accounts: DashMap<Owner, Weak<Account>>,
     /// Relaxed, as all counters here: they guard no other memory, and a race lets a few bytes too many in.
     kinds: [KindUsage; Kind::ALL.len()],
+    /// Log lines on refusals, of all accounts: each ends with its last charge, and the next one has a line again.
+    lines: Mutex<TokenBucket>,
 }
 
 /// Bounds in bytes.
@@ -118,7 +122,8 @@ pub(crate) struct OverLimit;
 impl Memory {
     pub(crate) fn new(limits: MemoryLimits) -> Arc<Self> {
         let kinds = Default::default();
-        Arc::new(Self { limits, accounts: DashMap::new(), kinds })
+        let lines = Mutex::new(TokenBucket::full(Instant::now()));
+        Arc::new(Self { limits, accounts: DashMap::new(), kinds, lines })
     }
 
     /// Without any bound.
@@ -176,6 +181,11 @@ impl Memory {
 
     fn used_of(&self, part: Part) -> usize {
         self.by_kind().filter(|(kind, ..)| kind.part() == part).map(|(_, bytes, _)| bytes).sum()
+    }
+
+    fn may_log(&self, now: Instant) -> bool {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        Rate::per_second(LINES_PER_SECOND).is_none_or(|rate| lines.try_take(rate, now))
     }
 
     /// Each kind with its bytes, and how often it was refused.
@@ -242,7 +252,8 @@ impl Account {
     #[cold]
     fn refuse(&self, kind: Kind) -> OverLimit {
         self.memory.kinds[kind as usize].refused.fetch_add(1, Ordering::Relaxed);
-        if !self.is_logged.swap(true, Ordering::Relaxed) {
+        if !self.is_logged.load(Ordering::Relaxed) && self.memory.may_log(Instant::now()) {
+            self.is_logged.store(true, Ordering::Relaxed);
             let bytes = self.bytes();
             tracing::warn!(owner = %self.owner, kind = kind.name(), bytes, "memory limit reached: further requests are refused");
         }
@@ -399,6 +410,8 @@ pub(crate) const SESSION_ALLOWANCE: usize = 4096;
 pub(crate) const UNCHARGED_PACKET: usize = 16 * 1024;
 /// An owner below it finds room where others have taken all but an eighth of the whole.
 const SMALL_OWNER: usize = 64 << 10;
+/// Log lines on refusals.
+const LINES_PER_SECOND: u64 = 10;
 
 #[cfg(test)]
 mod tests;

@@ -69,11 +69,11 @@ fn parts_do_not_take_each_other_s_room() {
 #[test]
 fn loopback_has_a_bound_of_its_own() {
     let memory = memory();
-    for (address, maximum) in [([127, 0, 0, 1], 22_500), ([10, 0, 0, 1], 2250)] {
-        let account = memory.account(Owner::Address(address.into()));
+    for (address, maximum) in [("127.0.0.1", 22_500), ("::1", 22_500), ("10.0.0.1", 2250), ("2001:db8::1", 2250)] {
+        let account = memory.account_of(&Identity::anonymous(), Some(address.parse().unwrap()));
         let mut charge = account.charge(Kind::Subscriptions, 2250).unwrap();
-        assert!(charge.may_become(maximum), "{address:?}");
-        assert_eq!(charge.resize(2251).is_ok(), maximum > 2250, "{address:?}");
+        assert!(charge.may_become(maximum), "{address}");
+        assert_eq!(charge.resize(2251).is_ok(), maximum > 2250, "{address}");
     }
 }
 

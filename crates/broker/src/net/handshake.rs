@@ -59,8 +59,8 @@ pub(super) async fn accept<S: Stream>(
         connect = tokio::time::timeout_at(deadline, read_connect(shared, transport, &mut decoder, peer)) => connect,
         () = shared.stopped() => return None,
     };
-    let connect = match connect {
-        Ok(Ok(connect)) => connect,
+    let (connect, charge) = match connect {
+        Ok(Ok(read)) => read,
         Ok(Err(NoConnect::Decode(error))) => {
             shared.metrics.violations.add(1);
             tracing::info!(%peer, %error, "no legal CONNECT");
@@ -78,7 +78,7 @@ pub(super) async fn accept<S: Stream>(
     };
     let version = connect.version;
     let packet_size_maximum = connect.properties.maximum_packet_size.map_or(u32::MAX, NonZeroU32::get);
-    let stranger = Stranger { connect: *connect, decoder, peer, listener, deadline };
+    let stranger = Stranger { connect: *connect, charge, decoder, peer, listener, deadline };
     match establish(shared, stranger, transport).await {
         Ok(accepted) => Some(accepted),
         Err(Refusal { reason: Some(reason), server_reference }) => {
@@ -106,11 +106,11 @@ async fn read_connect<S: Stream>(
     transport: &mut Transport<S>,
     decoder: &mut Decoder,
     peer: SocketAddr,
-) -> Result<Box<Connect>, NoConnect> {
+) -> Result<(Box<Connect>, Option<Charge>), NoConnect> {
     let mut charge = None;
     loop {
         match decoder.decode(&mut transport.input) {
-            Ok(Decoded::Packet(Packet::Connect(connect))) => return Ok(connect),
+            Ok(Decoded::Packet(Packet::Connect(connect))) => return Ok((connect, charge)),
             // The decoder lets nothing but CONNECT through at first.
             Ok(Decoded::Packet(packet)) => {
                 return Err(NoConnect::Decode(DecodeError::ConnectExpected(packet.packet_type())));
@@ -146,6 +146,8 @@ async fn charge_connect(shared: &Shared, peer: SocketAddr, bytes: usize) -> Char
 /// Whoever sent a CONNECT.
 struct Stranger {
     connect: Connect,
+    /// For a large CONNECT: its address pays for it until it is answered.
+    charge: Option<Charge>,
     decoder: Decoder,
     peer: SocketAddr,
     listener: Arc<str>,
@@ -158,7 +160,7 @@ async fn establish<S: Stream>(
     stranger: Stranger,
     transport: &mut Transport<S>,
 ) -> Result<Accepted, Refusal> {
-    let Stranger { mut connect, mut decoder, peer, listener, deadline } = stranger;
+    let Stranger { mut connect, charge: _charge, mut decoder, peer, listener, deadline } = stranger;
     let arrived_at = Instant::now();
     if !shared.admission.may_connect(peer.ip(), Instant::now()) {
         shared.metrics.connects_rate_limited.add(1);

@@ -101,8 +101,6 @@ impl RouteCache {
         let bytes = route.bytes();
         if self.charge.as_mut().is_some_and(|charge| charge.resize(charge.bytes() + bytes).is_err()) {
             self.clear();
-            // The tables' room is part of the charge that was given back.
-            (self.places, self.routes) = Default::default();
             self.uncached = route.matches;
             return &self.uncached;
         }
@@ -129,8 +127,8 @@ impl RouteCache {
     }
 
     fn clear(&mut self) {
-        self.places.clear();
-        self.routes.clear();
+        // The tables' room is part of the charge that is given back.
+        (self.places, self.routes) = Default::default();
         self.targets = 0;
         self.charge.iter_mut().for_each(|charge| charge.set(0));
     }
