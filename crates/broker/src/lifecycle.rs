@@ -277,6 +277,8 @@ fn leave(shared: &Shared, lease: &mut Lease, end: ConnectionEnd, now: Instant) {
         SessionExpiry::After(interval) => now.checked_add(interval),
         SessionExpiry::Never => None,
     };
+    // Of a connection that is refused: the record on disk may be another's.
+    let is_restored = end.will.is_none() && lease.state.will.is_some();
     if let Some(will) = end.will {
         let delay = if ends_now { 0 } else { will.will.delay_interval.unwrap_or(0) };
         let due = now.checked_add(Duration::from_secs(delay.into())).unwrap_or(now);
@@ -292,7 +294,7 @@ fn leave(shared: &Shared, lease: &mut Lease, end: ConnectionEnd, now: Instant) {
     }
     lease.state.session = Some(Box::new(session));
     if let Some(durable) = &shared.durable {
-        durable.connection_ended(lease, end.expiry, now);
+        durable.connection_ended(lease, end.expiry, is_restored, now);
     }
 }
 

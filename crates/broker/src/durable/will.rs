@@ -32,13 +32,14 @@ impl Durable {
     }
 
     /// A connection has ended: of its session is kept how long it goes on, and of its Will when it is due. A Will that is due
-    /// now stays until it is published: it would be published at the next start too.
-    pub(crate) fn connection_ended(&self, lease: &mut Lease, expiry: SessionExpiry, now: Instant) {
+    /// now stays until it is published: it would be published at the next start too. `is_restored`: the Will is an earlier
+    /// connection's, and the next one has taken its record's place.
+    pub(crate) fn connection_ended(&self, lease: &mut Lease, expiry: SessionExpiry, is_restored: bool, now: Instant) {
         let mut changes = Changes::default();
         let is_kept = lease.state.durable.is_some();
         let before = self.keep_session(lease, expiry, Some(now), &mut changes);
         match lease.state.will.as_ref().map(|pending| (pending.will.will.clone(), pending.due)) {
-            Some((will, due)) if due > now => self.keep_will(lease, will, Some(due), &mut changes),
+            Some((will, due)) if due > now || is_restored => self.keep_will(lease, will, Some(due), &mut changes),
             Some(_) => {}
             None => forget_will(lease, &mut changes),
         }

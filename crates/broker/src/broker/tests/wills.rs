@@ -1,12 +1,16 @@
 //! Wills that are on disk.
 
 use std::path::Path;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt as _, DuplexStream, duplex};
+use tenbin_codec::Text;
+use tenbin_session::SessionExpiry;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::runtime::{self, Runtime};
 
 use super::in_memory::{PEER, exchange};
+use crate::lifecycle::{self, Beginning};
 use crate::{Broker, Config};
 
 const CONNACK_NEW: &[u8] = &[0x20, 2, 0, 0];
@@ -100,3 +104,36 @@ fn a_will_that_was_published_as_the_run_ended_comes_before_the_one_of_the_next_c
         assert_eq!(broker.shared.durable.as_ref().unwrap().wills_on_disk(), 0);
     });
 }
+
+/// A CONNECT that is refused takes the record of the Will that waits for its delay, and the delay ends meanwhile.
+#[test]
+fn will_of_a_session_is_on_disk_again_when_a_connection_to_it_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    runtime().block_on(async {
+        let mut broker = start(directory.path()).await;
+        broker._long_ends.abort_all(); // nobody publishes it
+        let (shared, now) = (Arc::clone(&broker.shared), Instant::now());
+        let durable = shared.durable.clone().unwrap();
+        let (mut stream, other_end) = duplex(1024);
+        broker.serve(other_end, PEER);
+        let connect = b"\x10\x1f\0\x04MQTT\x05\x0e\0\0\x05\x11\0\0\x02\x58\0\x01m\x05\x18\0\0\x02\x58\0\x01t\0\x01x";
+        stream.write_all(connect).await.unwrap();
+        assert_eq!(stream.read_u8().await.unwrap(), 0x20);
+        cut(&broker, stream).await;
+        assert_eq!(durable.wills_on_disk(), 1);
+
+        let mut lease = shared.registry.find(&Text::from_static("m")).unwrap().try_lease().unwrap();
+        lease.state.will.as_mut().unwrap().due = now;
+        let beginning =
+            Beginning { clean_start: false, expiry: SessionExpiry::Never, will: None, arrived_at: now - HOUR };
+        lease.state.left_at = None;
+        let begun = lifecycle::begin(&shared, &mut lease, &beginning, now).await;
+        durable.wait_for_state();
+        assert_eq!(durable.wills_on_disk(), 0, "a client that is back takes it away");
+        lifecycle::refuse(&shared, lease, begun.interrupted, now).await;
+        durable.wait_for_state();
+        assert_eq!(durable.wills_on_disk(), 1);
+    });
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
