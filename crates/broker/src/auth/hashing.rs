@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use argon2::Block;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
 
 use super::recent::RecentSet;
 
@@ -79,9 +80,8 @@ impl HashWorkers {
         address: IpAddr,
         check: impl FnOnce(&mut Memory) -> T + Send + 'static,
     ) -> Option<T> {
-        let turn = self.turn(listener, address).await?;
-        let workers = Arc::clone(self);
-        let work = move || {
+        let (workers, listener) = (Arc::clone(self), Arc::clone(listener));
+        let work = move |turn| {
             let _turn = turn;
             // A panic under this lock leaves at worst a piece of memory out.
             let memory = workers.memory.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -92,7 +92,13 @@ impl HashWorkers {
             }
             checked
         };
-        tokio::task::spawn_blocking(work).await.ok()
+        // A task of its own: whoever waits may have to wait for a turn on its thread, and holds up no worker meanwhile.
+        let (workers, mut task) = (Arc::clone(self), JoinSet::new());
+        task.spawn(async move {
+            let turn = workers.turn(&listener, address).await?;
+            tokio::task::spawn_blocking(move || work(turn)).await.ok()
+        });
+        task.join_next().await?.ok()?
     }
 
     /// A wrong password came from this address.

@@ -33,6 +33,7 @@ use crate::auth::{Answer, Standing};
 use crate::outbox::Control;
 use crate::registry::{ChargedWill, Lease};
 use crate::router::Publisher;
+use crate::slices::in_turn;
 use crate::threads::Home;
 use crate::token_bucket::Rate;
 
@@ -51,12 +52,14 @@ pub(super) struct Newcomer<S> {
 /// A future is as large as the largest of what it waits for, and has room for each of its arguments besides. So beginning
 /// and end are boxes of their own: what they need is not kept for as long as the connection lasts.
 pub(super) async fn serve<S: Stream>(newcomer: Box<Newcomer<S>>) {
-    let Some(mut task) = Box::pin(begin(newcomer)).await else { return };
+    let Some(mut task) = in_turn(Box::pin(begin(newcomer))).await else { return };
     let ended = match task.start() {
         Ok(()) => task.run().await,
         Err(end) => Err(end),
     };
-    Box::pin(task.leave(ended)).await;
+    if let Some(end) = task.leave(ended) {
+        end.await;
+    }
 }
 
 /// `None`: the client was refused, and the connection is over.

@@ -11,6 +11,7 @@ use super::stream::Stream;
 use crate::durable::SafeAt;
 use crate::lifecycle::{self, ConnectionEnd};
 use crate::outbox::Control;
+use crate::slices::in_turn;
 use crate::threads::Home;
 
 /// Why a connection is over.
@@ -39,11 +40,14 @@ pub(super) enum End {
 }
 
 impl<S: Stream> ConnectionTask<S> {
-    /// Ends, or goes on elsewhere.
-    pub(super) async fn leave(self, ended: Result<Home, End>) {
+    /// Goes on elsewhere, or has an end, in its turn. Boxed: see [`serve`](super::connection::serve).
+    pub(super) fn leave(self, ended: Result<Home, End>) -> Option<impl Future<Output = ()>> {
         match ended {
-            Ok(home) => self.move_to(home),
-            Err(end) => self.finish(end).await,
+            Ok(home) => {
+                self.move_to(home);
+                None
+            }
+            Err(end) => Some(in_turn(Box::pin(self.finish(end)))),
         }
     }
 

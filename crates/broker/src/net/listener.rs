@@ -1,6 +1,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Deref;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use super::connection::{self, Newcomer};
 use super::stream::Stream;
 use crate::Config;
 use crate::shared::Shared;
+use crate::slices::in_turn;
 use crate::threads::{Home, Threads};
 
 /// Opens a listening socket. Accepted sockets inherit how it finds out that a peer is gone.
@@ -35,16 +37,20 @@ pub(crate) fn bind(address: SocketAddr, config: &Config) -> io::Result<TcpListen
 /// Accepts connections, for ever; each gets a task of its own. The listener's name says which settings hold.
 pub(crate) async fn run(shared: Arc<Shared>, listener: TcpListener, name: Arc<str>) {
     loop {
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                let home = shared.threads.as_ref().map(Threads::place);
-                serve(&shared, stream, peer, &name, home);
-            }
-            Err(error) => {
-                // Out of file descriptors or the like: it will not get better at once.
-                tracing::warn!(%error, "accept failed");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
+        in_turn(pin!(accept(&shared, &listener, &name))).await;
+    }
+}
+
+async fn accept(shared: &Arc<Shared>, listener: &TcpListener, name: &Arc<str>) {
+    match listener.accept().await {
+        Ok((stream, peer)) => {
+            let home = shared.threads.as_ref().map(Threads::place);
+            serve(shared, stream, peer, name, home);
+        }
+        Err(error) => {
+            // Out of file descriptors or the like: it will not get better at once.
+            tracing::warn!(%error, "accept failed");
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 }

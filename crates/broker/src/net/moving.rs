@@ -26,7 +26,9 @@ impl<S: Stream> ConnectionTask<S> {
         let task: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
             self.arrive(home);
             let ended = self.run().await;
-            Box::pin(self.leave(ended)).await;
+            if let Some(end) = self.leave(ended) {
+                end.await;
+            }
         });
         runtime.spawn(task);
     }
