@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -75,6 +75,31 @@ fn keys_of_a_full_member_hold_up_no_other_keys() {
         assert_eq!(received, taken[5..], "stored: {stored}");
         other.expect_nothing_waiting();
     }
+}
+
+#[test]
+fn large_message_of_a_full_member_holds_up_no_other_keys() {
+    let file = ConfigFile::new("[queue]\nmessages_maximum = 16\n[[share]]\nkey = \"topic\"");
+    let broker = BrokerProcess::start(&["--config", file.path()]);
+    let mut hangs = worker(&broker, take_at_once("hangs", 1));
+    let mut publisher = broker.v5("publisher");
+    let mut publish = |topic: &str, payload: &str| publisher.publish(topic, payload, QoS::AtLeastOnce);
+    publish("t/a", "first");
+    let begun = hangs.receive_publish();
+    let taken = (0..20).filter(|_| !publish("t/a", "a").is_error()).count();
+    assert!(taken >= 16, "its queue is full: {taken}");
+    let mut small = take_at_once("small", 1000);
+    small.properties.maximum_packet_size = NonZeroU32::new(200);
+    let mut small = worker(&broker, small);
+    let large = "x".repeat(1000);
+    assert!(!publish("t/large", &large).is_error());
+    for number in 0..50 {
+        assert!(!publish("t/b", &number.to_string()).is_error(), "message {number}");
+        assert_eq!(number_of(&small.receive_message()), number);
+    }
+    hangs.acknowledge(&begun);
+    let received = (0..=taken).map(|_| payload(&hangs.receive_message())).collect::<Vec<_>>();
+    assert!(received.contains(&large), "it comes where there is room for it");
 }
 
 #[test]

@@ -215,7 +215,9 @@ impl Shared {
         let topic = name.as_bytes();
         let levels_maximum = self.config.topic_levels_maximum();
         // Levels are one more than separators at most bytes: nearly all topics are too short to have too many.
-        let separators = || topic.iter().filter(|&&byte| byte == b'/').count();
+        let has_separator = |&byte: &u8| u8::from(byte == b'/');
+        let separators_in = |bytes: &[u8]| usize::from(bytes.iter().map(has_separator).sum::<u8>());
+        let separators = || topic.chunks(u8::MAX.into()).map(separators_in).sum::<usize>();
         let has_too_many_levels = || topic.len() >= levels_maximum && separators() >= levels_maximum;
         if topic.len() > self.config.topic_bytes_maximum() || has_too_many_levels() {
             return Err(ReasonCode::TopicNameInvalid);

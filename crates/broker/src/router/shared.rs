@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
-use tenbin_balancer::{Dispatch, Group, MemberId, Members, Nanos, Rng, Standing};
+use tenbin_balancer::{Availability, Dispatch, Group, MemberId, Members, Nanos, Rng, Standing};
 use tenbin_codec::{QoS, SharedFilter, Text, TopicName};
 use tenbin_session::Delivery;
 
@@ -212,7 +212,13 @@ impl SharedGroup {
                 Choice::Nobody | Choice::NoMember => return Placed::Nobody(delivery),
             };
             let is_chosen_again = refused_by == Some(member.id()) && dispatch.key.is_some();
-            if is_chosen_again && !members.rules().may_break_order && members.follows_others(member.id(), &dispatch) {
+            // The key is its own, or the message is too large for the others.
+            let is_for_others = || {
+                let mut others = members.iter().filter(|other| other.id() != member.id());
+                others.any(|other| other.load().availability() == Availability::Ready)
+            };
+            let is_its = || members.follows_others(member.id(), &dispatch) || is_for_others();
+            if is_chosen_again && !members.rules().may_break_order && is_its() {
                 question.take_back(member);
                 return Placed::Kept(member.id(), delivery);
             }

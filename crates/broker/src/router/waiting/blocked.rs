@@ -126,23 +126,30 @@ impl SharedGroup {
         }
     }
 
-    /// Gives messages to the members for whom they wait, as far as those have room.
+    /// Gives messages to the members for whom they wait, as far as those have room. A message that nobody takes holds up
+    /// those of its key alone.
     pub(super) fn dispatch_blocked(&self, line: &mut Line, now: Moment, rng: &mut Rng) {
         let budget = &self.queues.budget;
         let mut next = Batch::default();
         for of in &mut line.blocked.0 {
-            loop {
+            let (mut aside, mut held) = (Vec::new(), Vec::new());
+            while aside.len() < ASIDE_MAX && held.len() < KEYS_TRIED {
                 of.queue.take(1, 1, &mut next, budget);
                 let Some(delivery) = next.singles().pop() else { break };
                 let key = ordering_key(delivery.share_key);
+                if held.contains(&key) {
+                    aside.push(delivery);
+                    continue;
+                }
                 match self.place(delivery, now, rng) {
                     Placed::Given => of.has_left(key),
                     Placed::Kept(_, delivery) | Placed::Nobody(delivery) => {
-                        of.queue.push_front(delivery.as_published(), budget);
-                        break;
+                        aside.push(delivery.as_published());
+                        held.push(key);
                     }
                 }
             }
+            aside.into_iter().rev().for_each(|delivery| of.queue.push_front(delivery, budget));
         }
         line.blocked.forget_empty();
         if !line.blocked.is_empty() {
@@ -156,6 +163,7 @@ impl SharedGroup {
         let delivery = self.may_wait(delivery)?;
         let fits = of.queue.fits(&delivery, Reader::Absent, &queues.limits, &queues.budget, now.at);
         let expired = of.queue.take_expired().messages;
+        of.queue.settle(&queues.budget);
         queues.metrics.dropped_expired.add(expired);
         of.count_expired(expired);
         if !fits {
@@ -168,3 +176,7 @@ impl SharedGroup {
         None
     }
 }
+
+/// Messages of a queue that are passed over at a time, and keys.
+const ASIDE_MAX: usize = 64;
+const KEYS_TRIED: usize = 8;
