@@ -1,5 +1,5 @@
 // Opens report.html of each directory in headless Chromium, without a network, light and dark, wide and as on a
-// telephone, and fails on what nobody could read or what asks for the network.
+// telephone, and fails on unreadable text and network requests.
 //   usage: node .ci/report_check.mjs [--shots DIR] DIR…     CHROMIUM=PROGRAM, by default chromium
 import { spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -11,7 +11,7 @@ const words = process.argv.slice(2);
 const shots = words[0] === '--shots' ? words.splice(0, 2)[1] : null;
 if (shots) mkdirSync(shots, { recursive: true });
 
-// One browser, spoken to over a pipe: its own protocol needs no library.
+// One browser, controlled over a pipe: its own protocol needs no library.
 const profile = mkdtempSync(join(tmpdir(), 'tenbin-report-'));
 const browser = spawn(process.env.CHROMIUM ?? 'chromium', [
     '--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--hide-scrollbars', '--no-first-run',
@@ -37,7 +37,7 @@ const ask = (method, params = {}, sessionId) => new Promise((resolve, reject) =>
     browser.stdio[3].write(`${JSON.stringify({ id, method, params, sessionId })}\0`);
 });
 
-// Runs in the page. Everything is measured as it is drawn.
+// Runs in the page and measures everything as drawn.
 function faultsOfPage() {
     const faults = [];
     const seen = (element) => element.getClientRects().length > 0;
@@ -53,13 +53,13 @@ function faultsOfPage() {
         texts.forEach((a, index) => texts.slice(index + 1).forEach((b) => {
             const width = Math.min(a.box.right, b.box.right) - Math.max(a.box.left, b.box.left);
             const height = Math.min(a.box.bottom, b.box.bottom) - Math.max(a.box.top, b.box.top);
-            // Boxes of letters have air above and below.
+            // Boxes of letters have empty space above and below.
             if (width > 1 && height > 4) faults.push(`${name}: "${a.text}" and "${b.text}" overlap`);
         }));
         const size = texts.length ? parseFloat(getComputedStyle(svg.querySelector('text')).fontSize) * frame.width / svg.viewBox.baseVal.width : 13;
         if (size < 10) faults.push(`${name}: letters of ${size.toFixed(1)} pixels`);
     }
-    // Text against what is behind it: a ratio of 4.5 is readable.
+    // Contrast of text and background: a ratio of 4.5 is readable.
     const rgb = (text) => text.match(/[\d.]+/g).map(Number);
     const light = (colour) => colour.slice(0, 3).map((c) => c / 255).map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
         .reduce((sum, c, index) => sum + c * [0.2126, 0.7152, 0.0722][index], 0);

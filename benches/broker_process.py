@@ -1,4 +1,4 @@
-"""Brokers: those that a script starts and stops, and those that run already."""
+"""Brokers that a script starts and stops, and brokers that run already."""
 
 import argparse
 import os
@@ -14,8 +14,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 RELEASE = HERE.parent / os.environ.get("CARGO_TARGET_DIR", "target") / "release"
 
-# Programs that are known by their file name: how they are started, with which configuration of benches/brokers, and with which
-# one where sessions and messages are to be kept on disk.
+# Programs known by their file name: command, configuration in benches/brokers, and the configuration that stores
+# sessions and messages on disk.
 PROGRAMS = {
     "tenbin": ("{program} broker --listen 127.0.0.1:{port} --config {conf} --log warn", "tenbin.toml", "tenbin-persist.toml"),
     "tenbin-relay": ("{program} 127.0.0.1:{port}", None, None),
@@ -25,7 +25,7 @@ PROGRAMS = {
 
 
 class Failed(Exception):
-    """A run that has no figures; its text is one line."""
+    """A run without figures; the text is one line."""
 
 
 class Given:
@@ -36,7 +36,7 @@ class Given:
         self.how = f"{host}:{port}"
 
     def keeping(self):
-        """What it keeps is up to who started it."""
+        """Returns itself: its operator decides whether it stores data."""
         return self
 
     def __enter__(self):
@@ -47,9 +47,9 @@ class Given:
 
 
 class Started:
-    """A broker that is started for each run, so that none has anything left of the run before."""
+    """A broker that is started for each run, so that no data of an earlier run is left."""
 
-    # Below which each has a directory for what it keeps; None: that of temporary files.
+    # Parent of the data directories; None: the directory of temporary files.
     data = None
 
     def __init__(self, name, command, conf, keeping_conf=None, program=None):
@@ -59,7 +59,7 @@ class Started:
         self.host, self.how = "127.0.0.1", command
 
     def keeping(self):
-        """The same with sessions and messages on disk; None if it has no such thing."""
+        """The same broker with sessions and messages on disk; None if it cannot store them."""
         if self.keeping_conf:
             return Started(self.name, self.command, self.keeping_conf, program=self.program)
         keeps = "{data}" in self.command or (self.conf and "{data}" in self.conf.read_text())
@@ -87,7 +87,7 @@ class Started:
         return self
 
     def launch(self):
-        """Starts the process, for the first time or once more, with all that it has kept."""
+        """Starts the process, for the first time or again with its stored data."""
         try:
             self.process = subprocess.Popen(
                 self.arguments, stdin=subprocess.DEVNULL, stdout=self.said, stderr=self.said, cwd=self.directory.name)
@@ -96,7 +96,7 @@ class Started:
         self.pid = self.process.pid
 
     def end(self, how):
-        """Sends the signal `how` and waits for the end."""
+        """Sends the signal `how` and waits until the process ends."""
         self.process.send_signal(how)
         self.process.wait(120)
 
@@ -140,7 +140,7 @@ def free_port():
 
 
 def broker(text):
-    """Of one --broker."""
+    """Parses the value of one --broker."""
     name, is_named, rest = text.partition("=")
     if not is_named:
         program = find_program(text)
@@ -175,7 +175,7 @@ def of_program(name, program):
 
 
 def find_program(name):
-    """Ours of the release build; others where programs are."""
+    """Finds this project's programs in the release build, others in PATH."""
     name = {"relay": "tenbin-relay"}.get(name, name)
     if name not in PROGRAMS:
         return None
@@ -186,7 +186,7 @@ def find_program(name):
 
 
 def resident_kib(pid, what="VmRSS"):
-    """Resident memory; with VmHWM the most that there ever was."""
+    """Resident memory; with VmHWM its highest value so far."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{what}:"):
             return int(line.split()[1])

@@ -1,4 +1,7 @@
-"""As much of MQTT 5.0 as the scripts here need: whole packets to and from bytes, QoS 0 and 1, no properties but Session Expiry."""
+"""The part of MQTT 5.0 that these scripts need.
+
+It converts whole packets to and from bytes: QoS 0 and 1, no properties but Session Expiry.
+"""
 
 import socket
 import struct
@@ -8,11 +11,12 @@ CONNACK, PUBLISH, PUBACK, SUBACK, UNSUBACK, DISCONNECT = 2, 3, 4, 9, 11, 14
 
 
 class Broken(Exception):
-    """The broker said something else than what was asked for; the text is one line."""
+    """The broker sent an unexpected packet; the text is one line."""
 
 
 def connect(client_id, clean=False, expiry=0, receive_maximum=None, will=None):
-    """Without Keep Alive. `expiry`: seconds that the session outlives the connection. `will`: topic and payload, at QoS 0."""
+    """CONNECT without Keep Alive. `expiry`: seconds that the session outlives the connection. `will`: topic and payload,
+    at QoS 0."""
     properties = b"\x11" + struct.pack(">I", expiry)
     if receive_maximum:
         properties += b"\x21" + struct.pack(">H", receive_maximum)
@@ -23,7 +27,7 @@ def connect(client_id, clean=False, expiry=0, receive_maximum=None, will=None):
 
 
 def subscribe(packet_id, topics, qos=1):
-    """To one filter, or to several."""
+    """SUBSCRIBE to one filter, or to several."""
     topics = [topics] if isinstance(topics, str) else topics
     return packet(0x82, struct.pack(">H", packet_id) + b"\x00" + b"".join(text(topic) + bytes([qos]) for topic in topics))
 
@@ -33,7 +37,7 @@ def unsubscribe(packet_id, topics):
 
 
 def publish(topic, payload, packet_id=None):
-    """At QoS 1 with a packet id, else at QoS 0."""
+    """PUBLISH at QoS 1 with a packet id, else at QoS 0."""
     if packet_id is None:
         return packet(0x30, text(topic) + b"\x00" + payload)
     return packet(0x32, text(topic) + struct.pack(">H", packet_id) + b"\x00" + payload)
@@ -62,7 +66,7 @@ def packet(first, body):
 
 
 class Packets:
-    """Cuts what was read into packets: (first byte, body)."""
+    """Splits received bytes into packets: (first byte, body)."""
 
     def __init__(self):
         self.buffer = bytearray()
@@ -80,7 +84,7 @@ class Packets:
         return found
 
     def end(self, at):
-        """Where the body of the packet at `at` begins and ends, as soon as its length is there."""
+        """Start and end of the body of the packet at `at`, as soon as its length has come."""
         size = 0
         for place in range(4):
             if at + 1 + place >= len(self.buffer):
@@ -93,7 +97,7 @@ class Packets:
 
 
 def message(first, body):
-    """Of a PUBLISH: topic, packet id (None at QoS 0), payload."""
+    """Topic, packet id (None at QoS 0) and payload of a PUBLISH."""
     topic_end = 2 + int.from_bytes(body[:2], "big")
     topic, at, packet_id = body[2:topic_end].decode(), topic_end, None
     if first & 0x06:
@@ -103,12 +107,12 @@ def message(first, body):
 
 
 def reason(body, at):
-    """The Reason Code of an acknowledgement; one that is left out is success."""
+    """The Reason Code of an acknowledgement; a missing one means success."""
     return body[at] if len(body) > at else 0
 
 
 def property_of(body, at, wanted):
-    """Of CONNACK, whose properties begin at `at`: the number of this property, if it is there."""
+    """Value of a numeric property of CONNACK, whose properties begin at `at`; None if it is missing."""
     size, at = variable(body, at)
     end = at + size
     while at < end:
@@ -123,12 +127,12 @@ def property_of(body, at, wanted):
     return None
 
 
-# Bytes of the properties that are numbers; the others are texts, User Property two of them.
+# Sizes in bytes of numeric properties; the others are texts, User Property is two texts.
 NUMBERS = {0x11: 4, 0x21: 2, 0x22: 2, 0x13: 2, 0x27: 4, 0x24: 1, 0x25: 1, 0x28: 1, 0x29: 1, 0x2A: 1}
 
 
 def variable(body, at):
-    """A Variable Byte Integer, and where it ends."""
+    """A Variable Byte Integer, and the offset behind it."""
     size = shift = 0
     while True:
         digit, at = body[at], at + 1
@@ -144,7 +148,7 @@ def check_reason(what, code):
 
 
 class Client:
-    """A connection that waits for what it asks for."""
+    """A blocking connection."""
 
     def __init__(self, port, client_id, source=None, timeout=60, **options):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout, source_address=source and (source, 0))
@@ -157,7 +161,7 @@ class Client:
         self.receive_maximum = property_of(body, 2, 0x21) or 65535
 
     def next(self, kind):
-        """The next packet, which has to be of this kind."""
+        """The next packet; raises an error if it is of another kind."""
         while not self.read:
             chunk = self.socket.recv(1 << 18)
             if not chunk:
@@ -174,7 +178,7 @@ class Client:
         check_reason(f"SUBSCRIBE to {topic}", body[-1])
 
     def close(self):
-        """Leaves the end to the broker, so that no port of ours stays taken."""
+        """Lets the broker close the connection, so that no local port stays occupied."""
         self.socket.sendall(disconnect())
         self.socket.settimeout(1)
         try:
@@ -186,8 +190,8 @@ class Client:
 
 
 def publish_all(client, messages, window, pace=None):
-    """Publishes (topic, payload)s at QoS 1, with so many unacknowledged; `pace(number)` is how many seconds a message has to
-    wait yet."""
+    """Publishes (topic, payload)s at QoS 1, with at most `window` unacknowledged; `pace(number)` returns the seconds until a
+    message is due."""
     sent = acknowledged = 0
     messages, is_over = iter(messages), False
     window = min(window, client.receive_maximum)
@@ -216,7 +220,7 @@ def publish_all(client, messages, window, pace=None):
 
 
 def take_all(client, kind):
-    """What has been read already."""
+    """Takes the packets of this kind that have been read already."""
     bodies = []
     while client.read:
         bodies.append(client.next(kind)[1])

@@ -15,29 +15,32 @@ use tracing::Level;
 
 use crate::logging;
 
-/// Runs the broker until SIGINT or SIGTERM; SIGHUP takes over who may come in and do what, and by what
-/// share groups choose.
+/// Runs the broker until SIGINT or SIGTERM; SIGHUP reloads credentials, ACLs and share-group rules.
 #[derive(Debug, Args)]
 pub(crate) struct BrokerArgs {
     /// Configuration file (TOML); keys that it leaves out have their defaults.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Address to listen on instead of those in `listen`, for anybody; `[[listeners]]` are opened too. May be given several times. Port 0 takes a free one.
+    /// Address to listen on, without authentication, instead of those in `listen`; `[[listeners]]` are opened too.
+    /// May be given several times. Port 0 selects a free one.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
-    /// Policy of share groups instead of the configured one.
+    /// Default policy of share groups, instead of the configured one.
     #[arg(long, value_name = "NAME", value_parser = policy_parser())]
     policy: Option<Policy>,
-    /// Threads that may serve clients: as many as the machine has processors unless given. As few of them are at work as there is work for.
+    /// Maximum number of threads that serve clients: by default one for each processor. The broker uses as few as the
+    /// load needs.
     #[arg(long, value_name = "COUNT")]
     threads: Option<NonZeroUsize>,
-    /// Directory in which sessions, subscriptions, messages that wait, retained messages and Wills are kept, instead of the configured one: ./tenbin-data by default.
+    /// Directory for sessions, subscriptions, queued messages, retained messages and Wills, instead of the configured
+    /// one: ./tenbin-data by default.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Keeps nothing on disk: all is forgotten when the broker ends.
+    /// Stores nothing on disk: all state is lost when the broker ends.
     #[arg(long, conflicts_with = "data")]
     ephemeral: bool,
-    /// Least severe log lines to print: error, warn, info, debug or trace. `[log]` of the configuration bounds their number and length.
+    /// Least severe level of log lines to print: error, warn, info, debug or trace. `[log]` of the configuration bounds
+    /// their number and length.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log: Level,
     /// Prints the default configuration with all its keys, and ends.
@@ -50,7 +53,7 @@ fn policy_parser() -> impl TypedValueParser<Value = Policy> {
     PossibleValuesParser::new(Policy::ALL.map(Policy::name)).try_map(|name| name.parse())
 }
 
-/// Processors of the machine, as far as this process may use them.
+/// Number of processors that this process may use.
 fn available() -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
@@ -77,7 +80,7 @@ pub(crate) fn run(arguments: &BrokerArgs) -> Result<(), BrokerError> {
 }
 
 impl BrokerArgs {
-    /// The file as it is now, and what was said beside it, which goes before.
+    /// Reads the configuration file; arguments override its keys.
     fn configuration(&self) -> Result<Config, ConfigError> {
         let mut config = match &self.config {
             Some(path) => Config::read(path)?,
@@ -132,7 +135,7 @@ async fn serve(config: Config, arguments: &BrokerArgs, log_limiter: Arc<LogLimit
     Ok(())
 }
 
-/// Whatever is wrong with the new files, the broker goes on with what it has.
+/// Reloads the configuration file. If anything in the new files is wrong, the broker keeps the old rules.
 fn reload(broker: &Broker, arguments: &BrokerArgs) {
     let Some(file) = &arguments.config else {
         tracing::info!("nothing to reload: there is no configuration file");

@@ -1,6 +1,6 @@
-//! The log: one line an event, on standard error.
+//! The log: one line for each event, on standard error.
 //!
-//! Clients choose much of the text in it, and cause many of its lines. Both are bounded here, for every line.
+//! Clients choose much of its text and cause many of its lines. This module bounds both, for every line.
 
 use std::fmt::{self, Write as _};
 use std::io::IsTerminal as _;
@@ -15,8 +15,8 @@ use tracing_subscriber::fmt::format::{self, Format, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Sends log lines of `level` and more severe ones to standard error. `text_characters_maximum` bounds each text that a client may
-/// have chosen; `limiter` bounds the lines with the field `peer`.
+/// Sends log lines of `level` and more severe ones to standard error. `text_characters_maximum` bounds each text that a
+/// client may have chosen; `limiter` bounds the lines with the field `peer`.
 pub(crate) fn init(level: Level, text_characters_maximum: usize, limiter: Arc<LogLimiter>) {
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt()
@@ -28,7 +28,7 @@ pub(crate) fn init(level: Level, text_characters_maximum: usize, limiter: Arc<Lo
         .init();
 }
 
-/// Formats events, but none for which the limiter has no line left.
+/// Formats events, except those that the limiter suppresses.
 struct PeerLimited {
     format: Format,
     limiter: Arc<LogLimiter>,
@@ -119,8 +119,8 @@ impl Visit for BoundedVisitor<'_> {
     }
 }
 
-/// Passes so many characters on, with control characters escaped, and says how long the whole was if there are more. Quotes around
-/// the text do not count, and stay.
+/// Writer that cuts a text to a number of characters and appends the whole length in bytes if it was longer. Control
+/// characters are escaped. Quotes around the text do not count, and stay.
 struct BoundedText<'a, W> {
     out: &'a mut W,
     left: usize,
@@ -128,7 +128,7 @@ struct BoundedText<'a, W> {
     is_quoted: bool,
     /// The first character beyond the bound.
     beyond: Option<char>,
-    /// Where [`beyond`](Self::beyond) begins.
+    /// Byte offset of [`beyond`](Self::beyond).
     cut_at: usize,
 }
 
@@ -140,7 +140,7 @@ impl<'a, W: fmt::Write> BoundedText<'a, W> {
     fn finish(self) -> fmt::Result {
         match self.beyond {
             None => Ok(()),
-            // The quote that ends a text of just the maximum.
+            // The closing quote of a text of exactly the maximum length.
             Some('"') if self.is_quoted && self.bytes == self.cut_at + 1 => self.out.write_char('"'),
             Some(_) if self.is_quoted => write!(self.out, "…\" ({} bytes)", self.bytes - 2),
             Some(_) => write!(self.out, "… ({} bytes)", self.bytes),
@@ -173,9 +173,9 @@ impl<W: fmt::Write> fmt::Write for BoundedText<'_, W> {
 
 /// Field with the address of the peer that caused the line.
 const PEER: &str = "peer";
-/// Fields whose text is the broker's, the operator's or the system's: errors and paths have to be readable as a whole.
+/// Fields with texts of the broker, the operator or the system: errors and paths must stay readable as a whole.
 const OWN_FIELDS: [&str; 9] = ["message", "error", "directory", "file", "key", "old", "new", "health", "metrics"];
-/// Characters of such a field.
+/// Maximum number of characters of such a field.
 const OWN_CHARACTERS_MAX: usize = 4096;
 
 #[cfg(test)]

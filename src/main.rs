@@ -25,22 +25,21 @@ enum Command {
     Broker(broker::BrokerArgs),
     /// Writes password files.
     Passwd(passwd::PasswdArgs),
-    /// Looks into a data directory, and removes sessions from it.
+    /// Inspects a data directory, and removes sessions from it.
     ///
-    /// No broker gets it meanwhile, and nothing but `prune` changes anything. Ends with 0 where all is fine, with 1 where
-    /// something is damaged, and with 2 where something cannot be read or was written by another version, or a broker uses the
-    /// directory.
+    /// No broker can use the directory meanwhile, and only `prune` changes it. Exit codes: 0 if all is fine, 1 if data
+    /// is damaged, 2 if data cannot be read or was written by another version, or if a broker uses the directory.
     #[command(subcommand)]
     Store(store::StoreCommand),
     /// Lists and removes the sessions in a data directory that no broker uses.
     ///
-    /// Ends with 2 where the directory cannot be used, or there is no such session.
+    /// Exit code 2 if the directory cannot be used, or there is no such session.
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
-    /// Loads brokers and measures them.
+    /// Puts loads on brokers and measures them.
     #[command(subcommand)]
     Loadgen(tenbin_loadgen::Command),
-    /// Shows why a share group of a running broker gave its last messages to whom.
+    /// Shows the last decisions of a running broker's share group, with their reasons.
     Explain(tenbin_explain::ExplainArgs),
     /// Compares policies of share groups in virtual time.
     Simulate(tenbin_simulator::SimulateArgs),

@@ -9,11 +9,11 @@ use tenbin_broker::auth::{PasswordFile, PasswordFileError, Secrets};
 
 /// Gives a user a password in a password file, or removes the user.
 ///
-/// The password is asked for on a terminal, else the first line of standard input is taken. The file keeps its owner,
-/// or stays as it is. A running broker takes it over on SIGHUP.
+/// Prompts for the password on a terminal, else reads the first line of standard input. The new file keeps its owner;
+/// if that is not possible, the old file stays. A running broker reloads it on SIGHUP.
 #[derive(Debug, Args)]
 pub(crate) struct PasswdArgs {
-    /// The password file; made if it is not there.
+    /// The password file; created if missing.
     file: PathBuf,
     /// The user's name: not empty, no colon, no # at the start.
     user: String,
@@ -25,7 +25,7 @@ pub(crate) struct PasswdArgs {
     delete: bool,
 }
 
-/// Why the file is as it was.
+/// Why the file was not changed.
 #[derive(Debug)]
 pub(crate) enum PasswdError {
     File(PasswordFileError),

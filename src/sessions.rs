@@ -22,7 +22,7 @@ pub(crate) enum SessionsCommand {
     Remove {
         /// The data directory, as `tenbin broker --data` has it.
         directory: PathBuf,
-        /// Client Identifiers of the sessions. Where one has no session, nothing is removed.
+        /// Client Identifiers of the sessions. If one of them has no session, nothing is removed.
         #[arg(required = true)]
         client_ids: Vec<String>,
     },
@@ -48,11 +48,11 @@ pub(crate) fn run(command: SessionsCommand) -> ExitCode {
     finish(done.map_err(SessionsError::from))
 }
 
-/// Says what went wrong.
+/// Prints the error, if any, and returns the exit code.
 pub(crate) fn finish(done: Result<(), SessionsError>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads has read enough.
+        // The reader of the pipe has closed it.
         Err(SessionsError::Administration(AdministrationError::Output(error)))
             if error.kind() == ErrorKind::BrokenPipe =>
         {

@@ -13,14 +13,14 @@ use crate::sessions::{self, SessionsError};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Reads all of a data directory that no broker uses, and says whether it is whole.
+    /// Reads all of a data directory that no broker uses, and reports damage.
     Check(DirectoryArgs),
-    /// Shows what a data directory holds that no broker uses, a JSON object a line.
+    /// Shows the content of a data directory that no broker uses, a JSON object a line.
     Dump(DumpArgs),
     /// Removes sessions from a data directory that no broker uses, with their subscriptions, messages and Wills.
     ///
-    /// At least one condition is needed; all of them have to hold. Prints the sessions, a JSON object a line. Wills are not
-    /// published. Ends with 2 where the directory or the configuration cannot be used.
+    /// At least one condition is needed; all of them have to hold. Prints the sessions, a JSON object a line. Wills are
+    /// not published. Exit code 2 if the directory or the configuration cannot be used.
     Prune(PruneArgs),
 }
 
@@ -34,10 +34,10 @@ pub(crate) struct DirectoryArgs {
 pub(crate) struct DumpArgs {
     #[command(flatten)]
     at: DirectoryArgs,
-    /// Shows the messages that wait, too: topic, size, QoS and when they expire.
+    /// Shows the queued messages too: topic, size, QoS and time of expiry.
     #[arg(long)]
     messages: bool,
-    /// Shows payloads, in Base64, of the messages that are shown: retained ones, Wills, and with --messages those that wait.
+    /// Shows payloads, in Base64, of the messages shown: retained ones, Wills, and with --messages queued ones.
     #[arg(long)]
     payloads: bool,
 }
@@ -93,7 +93,7 @@ pub(crate) fn run(command: &StoreCommand) -> ExitCode {
     let found = found.and_then(|found| Ok(out.flush().map(|()| found)?));
     match found {
         Ok(found) => code_of(found),
-        // Whoever reads has read enough.
+        // The reader of the pipe has closed it.
         Err(InspectionError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(io::stderr(), "tenbin: {error}");
@@ -125,5 +125,5 @@ fn code_of(found: Found) -> ExitCode {
 }
 
 const DAMAGED: u8 = 1;
-/// As for wrong arguments.
+/// Same exit code as for wrong arguments.
 pub(crate) const CANNOT_BE_READ: u8 = 2;

@@ -1,11 +1,11 @@
-//! Any bytes, in any pieces, to the decoders of both sides.
+//! Feeds any bytes, in any pieces, to the decoders of both sides.
 //!
 //! ```text
 //!   which decoder | Maximum Packet Size (2) | lengths of the pieces (4) | the bytes of the stream
 //! ```
 //!
-//! Whatever comes is a packet, a wish for more or an error with a rule. How the stream is cut makes no
-//! difference, a wish for more is never larger than what is missing, and a packet survives being said again.
+//! Each result is a packet, a request for more bytes, or an error with a rule. The pieces of the stream make no
+//! difference, a request never exceeds the missing bytes, and a packet survives encoding and decoding.
 #![no_main]
 
 use bytes::BytesMut;
@@ -27,7 +27,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(decode_pieces(decoder, stream, pieces), whole, "how the stream is cut makes a difference");
 });
 
-/// What a stream holds, and how it ends.
+/// Packets of a stream, and the error at its end.
 #[derive(Debug, PartialEq)]
 struct Reading {
     packets: Vec<Packet>,
@@ -91,7 +91,7 @@ fn decode_pieces(mut decoder: Decoder, stream: &[u8], pieces: [u8; 4]) -> Readin
 fn check_said_again(mut decoder: Decoder, version: Option<ProtocolVersion>, packet: &Packet) {
     let mut out = WriteBuffer::new();
     packet.encode(version.expect("known with the first packet"), &mut out);
-    // It may have been said in fewer bytes than we take for it.
+    // The peer's encoding may have been shorter than ours.
     decoder.set_maximum_packet_size(PACKET_SIZE_MAX);
     let mut again = BytesMut::from(&out.to_bytes()[..]);
     match decoder.decode(&mut again) {

@@ -1,7 +1,7 @@
-//! A client that keeps to no rule against a server's connection: packets in any order and any bytes through the
+//! Runs a client that breaks every rule against a server's connection: packets in any order and any bytes through the
 //! decoder, with the server's own messages in between, connection after connection in one session.
 //!
-//! Whatever comes, there is an event or a violation, what is written is legal, and the session stays within the
+//! Every input gives an event or a violation, the output is legal, and the session stays within the
 //! Receive Maximums. The same checks as `tests/hostile.rs` of the session crate.
 #![no_main]
 
@@ -64,7 +64,7 @@ struct Input<'a> {
     operations: Vec<Operation<'a>>,
 }
 
-/// What a connection has agreed on; small numbers, so that bounds are met.
+/// Negotiated limits of a connection; small numbers, so that runs reach the bounds.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 struct Terms {
     receive_maximum: u8,
@@ -206,7 +206,7 @@ struct Server {
     bounds: Bounds,
 }
 
-/// What the session has to keep to.
+/// Bounds that the session has to respect.
 #[derive(Debug, Clone, Copy, Default)]
 struct Bounds {
     receive_maximum: u16,
@@ -246,7 +246,7 @@ impl Server {
         Self::new(self.version, terms, session, self.now, self.bounds)
     }
 
-    /// `false`: the connection is over.
+    /// Handles received bytes; returns `false` when the connection is over.
     fn receive(&mut self, bytes: &[u8]) -> bool {
         self.input.extend_from_slice(bytes);
         loop {
@@ -322,7 +322,7 @@ fn limits(terms: Terms) -> Limits {
     Limits {
         receive_maximum: u16::from(terms.receive_maximum % 8) + 1,
         peer_receive_maximum: u16::from(terms.peer_receive_maximum % 8) + 1,
-        // Room for every packet but PUBLISH, which alone may be held back.
+        // Room for every packet but PUBLISH, the only one that may be held back.
         peer_maximum_packet_size: terms.peer_maximum_packet_size.map_or(u32::MAX, |bytes| u32::from(bytes) + 10),
         topic_alias_maximum: u16::from(terms.topic_aliases % 4),
         peer_topic_alias_maximum: u16::from(terms.peer_topic_aliases % 4),
@@ -331,7 +331,7 @@ fn limits(terms: Terms) -> Limits {
     }
 }
 
-/// Mostly one that the session knows.
+/// A Packet Identifier, mostly one that the session knows.
 fn packet_id(byte: u8) -> PacketId {
     let id = if byte < 224 { u16::from(byte % 16) + 1 } else { u16::MAX - u16::from(byte - 224) };
     PacketId::new(id).expect("not 0")
@@ -351,5 +351,5 @@ fn epoch() -> Instant {
     Instant::now()
 }
 
-/// Operations of one run; more find nothing that these do not.
+/// Maximum number of operations of one run; longer runs find no further faults.
 const OPERATIONS_MAX: usize = 300;

@@ -1,4 +1,4 @@
-//! One connection: a task that reads, copies what is published to others, and writes what waits.
+//! One connection: a task that reads, copies published messages to receivers, and writes its own queued messages.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -18,14 +18,14 @@ pub(crate) struct Connection {
     hub: Arc<Hub>,
     receivers: (u64, Arc<Receivers>),
     outbox: Arc<Outbox>,
-    /// What is being written, and how much of it has gone.
+    /// Bytes being written, and the number already written.
     out: Vec<u8>,
     written: usize,
-    /// A frame that has come in part.
+    /// Start of an incomplete frame.
     rest: Vec<u8>,
-    /// MQTT 5.0, whose packets have properties.
+    /// Whether the client speaks MQTT 5.0, whose packets have properties.
     is_v5: bool,
-    /// The client has said DISCONNECT.
+    /// Whether the client has sent DISCONNECT.
     is_over: bool,
 }
 
@@ -36,7 +36,7 @@ impl Connection {
         Self { stream, hub, receivers, outbox, out, written: 0, rest, is_v5: false, is_over: false }
     }
 
-    /// Serves it to its end, whatever that is.
+    /// Serves the connection until it ends.
     pub(crate) async fn run(mut self) {
         let _ = poll_fn(|cx| self.poll(cx)).await;
         self.hub.leave(&self.outbox);
@@ -53,12 +53,12 @@ impl Connection {
                 return Poll::Pending;
             }
         }
-        // The other connections' turn.
+        // Let other connections run.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Writes what waits as far as the socket takes it; whether it took something.
+    /// Writes queued bytes until the socket is full; returns whether it wrote any.
     fn write(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         let mut has_written = false;
         loop {
@@ -77,7 +77,7 @@ impl Connection {
         }
     }
 
-    /// Reads once; whether something came.
+    /// Reads once; returns whether bytes came.
     fn read(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         BUFFERS.with_borrow_mut(|Buffers { input, messages }| {
             let kept = self.rest.len();
@@ -102,7 +102,7 @@ impl Connection {
         })
     }
 
-    /// Takes all whole frames; returns where the rest begins. `messages` is empty memory.
+    /// Handles all complete frames; returns the offset of the rest. `messages` is an empty scratch buffer.
     fn take(&mut self, bytes: &[u8], messages: &mut Vec<Publish>) -> io::Result<usize> {
         let mut start = 0;
         let mut is_one_run = true;
@@ -129,11 +129,11 @@ impl Connection {
         Ok(start)
     }
 
-    /// Whatever is not a message.
+    /// Answers a packet that is not a PUBLISH.
     fn answer(&mut self, packet_type: u8, body: &[u8]) -> io::Result<()> {
         match packet_type {
             CONNECT => {
-                // Behind the name, which is MQTT since 3.1.1.
+                // The version follows the protocol name, which is "MQTT" since 3.1.1.
                 self.is_v5 = *body.get(6).ok_or_else(malformed)? == 5;
                 self.out.extend_from_slice(if self.is_v5 { &[0x20, 3, 0, 0, 0] } else { &[0x20, 2, 0, 0] });
             }
@@ -154,11 +154,11 @@ impl Connection {
         self.out.extend_from_slice(&body[..body.len().min(2)]);
     }
 
-    /// Grants what is asked for. Whether a filter begins with `$share` is all that is looked at.
+    /// Grants every filter with the requested QoS. Only the prefix `$share` of a filter matters.
     fn subscribe(&mut self, body: &[u8]) -> io::Result<()> {
         let mut at = 2;
         if self.is_v5 {
-            // As in a frame, a length stands behind one byte that we have no need of.
+            // As in a frame, the length follows one byte, which is ignored.
             let (end, _) = frame::size(body.get(1..).ok_or_else(malformed)?)?.ok_or_else(malformed)?;
             at = 1 + end;
         }
@@ -181,7 +181,7 @@ impl Connection {
     }
 }
 
-/// Memory of one thread, for whichever connection runs in it.
+/// Buffers of one thread, shared by its connections.
 #[derive(Default)]
 struct Buffers {
     input: Vec<u8>,
@@ -202,11 +202,11 @@ const SUBSCRIBE: u8 = 8;
 const PINGREQ: u8 = 12;
 const DISCONNECT: u8 = 14;
 
-/// Of the QoS bits of a PUBLISH, the one of QoS 2.
+/// The QoS bit of a PUBLISH that is set at QoS 2.
 const EXACTLY_ONCE: u8 = 0b0100;
 
-/// Bytes read at once, as the broker's.
+/// Bytes of one read, as in the broker.
 const CHUNK: usize = 64 * 1024;
 
-/// Reads before other connections have their turn.
+/// Reads before the task yields to other connections.
 const ROUNDS: usize = 4;

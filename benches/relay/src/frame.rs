@@ -1,22 +1,22 @@
-//! As much of a frame as has to be known.
+//! Minimal parsing of frames: size, topic length and Packet Identifier.
 
 use std::io;
 
 /// A PUBLISH among the bytes that were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Publish {
-    /// Where it begins, and what comes behind it begins.
+    /// Offset of its first byte, and the offset behind its last byte.
     pub(crate) start: usize,
     pub(crate) end: usize,
-    /// Where its Packet Identifier is; `None` at QoS 0.
+    /// Offset of its Packet Identifier; `None` at QoS 0.
     pub(crate) id_at: Option<usize>,
 }
 
 impl Publish {
-    /// The one that stands at `start..end`, whose header is `header` bytes long.
+    /// Parses the PUBLISH at `start..end`, whose header is `header` bytes long.
     ///
     /// # Errors
-    /// Above QoS 0, a topic that does not end before the frame.
+    /// Above QoS 0, if the topic or the Packet Identifier does not end within the frame.
     pub(crate) fn of(bytes: &[u8], start: usize, header: usize, end: usize) -> io::Result<Self> {
         if bytes[start] & QOS == 0 {
             return Ok(Self { start, end, id_at: None });
@@ -29,10 +29,10 @@ impl Publish {
     }
 }
 
-/// Size of the first frame of `bytes` and of its header; `None` where that has not come yet.
+/// Size of the first frame of `bytes` and of its header; `None` while the header is incomplete.
 ///
 /// # Errors
-/// A length of more than four bytes.
+/// If the length has more than four bytes.
 #[inline]
 pub(crate) fn size(bytes: &[u8]) -> io::Result<Option<(usize, usize)>> {
     let mut length = 0;
@@ -45,7 +45,7 @@ pub(crate) fn size(bytes: &[u8]) -> io::Result<Option<(usize, usize)>> {
     if bytes.len() > 4 { Err(malformed()) } else { Ok(None) }
 }
 
-/// Two bytes at a place, as a number.
+/// Two bytes at offset `at`, as a big-endian number.
 pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
 }

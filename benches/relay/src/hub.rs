@@ -1,4 +1,4 @@
-//! Who receives.
+//! The receivers and their queues.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,25 +6,25 @@ use std::task::{Context, Waker};
 
 use crate::frame::Publish;
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Debug, Default)]
 pub(crate) struct Hub {
     receivers: Mutex<Arc<Receivers>>,
-    /// Grows with each change of the receivers, which connections keep a copy of.
+    /// Incremented with each change of the receivers; connections cache them by version.
     version: AtomicU64,
-    /// Messages that were given to the group.
+    /// Number of messages given to the group.
     turn: AtomicUsize,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Receivers {
-    /// Everybody who gets each message.
+    /// Receivers of every message.
     each: Vec<Arc<Outbox>>,
-    /// Those who take turns.
+    /// Members of the share group, in rotation.
     group: Vec<Arc<Outbox>>,
 }
 
-/// What waits for one receiver.
+/// Queue of one receiver.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     waiting: Mutex<Waiting>,
@@ -62,7 +62,7 @@ impl Hub {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// The receivers as they are now, if they are not those of `known`.
+    /// Updates `known`, a version and its receivers, if it is out of date.
     pub(crate) fn refresh(&self, known: &mut (u64, Arc<Receivers>)) {
         let version = self.version.load(Ordering::Acquire);
         if version != known.0 {
@@ -70,7 +70,7 @@ impl Hub {
         }
     }
 
-    /// Copies what stands in `bytes` to who is to have it. `is_one_run`: nothing stands between the messages.
+    /// Copies `messages`, which lie in `bytes`, to their receivers. `is_one_run`: the messages are contiguous.
     pub(crate) fn deliver(&self, receivers: &Receivers, bytes: &[u8], messages: &[Publish], is_one_run: bool) {
         let (Some(first), Some(last)) = (messages.first(), messages.last()) else { return };
         for outbox in &receivers.each {
@@ -94,7 +94,7 @@ impl Hub {
 }
 
 impl Outbox {
-    /// Adds something and wakes the receiver once.
+    /// Appends bytes and wakes the receiver once.
     fn append(&self, add: impl FnOnce(&mut Waiting)) {
         let mut waiting = lock(&self.waiting);
         add(&mut waiting);
@@ -105,8 +105,8 @@ impl Outbox {
         }
     }
 
-    /// Receiver: gives all that waits for the empty `into`; whether there was something. Else the task is woken when there
-    /// is.
+    /// Swaps the queued bytes into the empty `into`; returns whether there were any. If not, the receiver's task is
+    /// woken when bytes come.
     pub(crate) fn take(&self, cx: &Context<'_>, into: &mut Vec<u8>) -> bool {
         let mut waiting = lock(&self.waiting);
         if waiting.bytes.is_empty() {
@@ -131,7 +131,7 @@ impl Waiting {
     }
 }
 
-/// Nothing under these locks panics half-way.
+/// Locks a mutex. Poisoning is ignored: no code under these locks leaves a half-made change when it panics.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

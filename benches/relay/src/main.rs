@@ -1,19 +1,20 @@
-//! A relay of MQTT frames: what moving messages between sockets costs where nothing is asked of them.
+//! A relay of MQTT frames: the cost of moving messages between sockets without any broker logic.
 //!
-//! It stands beside brokers in a comparison as the limit that none of them can pass with the same sockets and the same
-//! runtime (tokio's, a task for each connection, as in Tenbin's broker). What publishers send is searched for the ends of
-//! frames, and whole frames are copied into the receivers' write buffers: to all who subscribed without `$share`, and by
-//! turns to those who did. A receiver is locked once and woken at most once for what one read of a publisher brought; one
-//! system call writes all that waits.
+//! In comparisons it is the upper bound that no broker can exceed with the same sockets and the same runtime (tokio's,
+//! a task for each connection, as in Tenbin's broker). It finds the ends of frames in the publishers' bytes and copies
+//! whole frames into the receivers' write buffers: to all subscribers without `$share`, and in rotation to those with
+//! it. For one read of a publisher a receiver is locked once and woken at most once; one system call writes all its
+//! queued bytes.
 //!
-//! **It is no broker.** It does not look at topics and filters (one share group, and one topic that all want), nor at
-//! properties, rights, sizes and Keep Alive; has no sessions, Wills, retained messages and UNSUBSCRIBE; lowers no QoS (both
-//! sides have to ask for the same); keeps no limits (a receiver that does not read makes it grow); sends nothing again.
-//! Above QoS 0 it acknowledges at once, gives the copy a Packet Identifier of its receiver's own, counting upwards, and
-//! answers PUBREC with PUBREL, without a memory of what is in flight. Both sides must speak the same version.
+//! **It is no broker.** It does not look at topics and filters (one share group, and one topic for all), nor at
+//! properties, rights, sizes and Keep Alive; has no sessions, Wills, retained messages and UNSUBSCRIBE; lowers no QoS
+//! (both sides have to request the same); enforces no limits (a receiver that does not read makes it grow); sends
+//! nothing again. Above QoS 0 it acknowledges at once, gives the copy a Packet Identifier of its receiver's own,
+//! counting upwards, and answers PUBREC with PUBREL, without tracking messages in flight. Both sides must speak the
+//! same version.
 //!
 //! ```text
-//! tenbin-relay [ADDRESS:PORT]      # 127.0.0.1:1883 by default; port 0 takes a free one, which is printed
+//! tenbin-relay [ADDRESS:PORT]      # 127.0.0.1:1883 by default; port 0 selects a free one, which is printed
 //! ```
 #![forbid(unsafe_code)]
 
@@ -58,18 +59,18 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Accepts connections until that fails.
+/// Accepts connections until accepting fails.
 async fn serve(listener: TcpListener) -> io::Result<()> {
     let hub = Arc::new(Hub::default());
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
-        // Whoever is at the other end knows why it ended.
+        // The result is ignored: the peer knows why the connection ended.
         tokio::spawn(Connection::new(stream, Arc::clone(&hub)).run());
     }
 }
 
-/// As the broker's.
+/// Accept queue, as in the broker.
 const BACKLOG: u32 = 4096;
 
 #[cfg(test)]

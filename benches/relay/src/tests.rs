@@ -1,4 +1,4 @@
-//! The relay on sockets.
+//! Tests of the relay on sockets.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -53,7 +53,7 @@ fn whole_frames_come_to_all_and_by_turns_to_a_group() {
     let mut publisher = connect(address, 5);
     let frame = |payload: u8| [0x30, 5, 0, 1, b't', 0, payload];
     let sent = [frame(b'a'), frame(b'b'), frame(b'c')].concat();
-    // In two pieces, the first of which ends within a frame.
+    // Two pieces; the first one ends within a frame.
     publisher.write_all(&sent[..10]).unwrap();
     publisher.write_all(&sent[10..]).unwrap();
     exchange(&mut publisher, &[0xC0, 0], &[0xD0, 0]);
@@ -63,7 +63,7 @@ fn whole_frames_come_to_all_and_by_turns_to_a_group() {
 }
 
 #[test]
-fn messages_above_qos_0_are_acknowledged_and_have_the_receivers_own_identifiers() {
+fn qos_1_and_2_messages_get_identifiers_of_their_receiver() {
     let address = start();
     let mut receiver = subscribe(address, b"t", 2);
     let mut publisher = connect(address, 5);
